@@ -64,8 +64,8 @@ def test_no_factors(value: Any) -> None:
         ("task.max_tokens", "/0", "'/0' is no factor; give one above 0"),
         ("task.name", "x2", "'x2' is a factor, but 'language_model' is no number; give the new value itself"),
         ("optimisation.bf16", "x2", "but True is no number"),
-        ("optimisation.epochs", "x2", "'x2' is a factor, but no number is given there; write the number into"),
-        ("task.context", "/2", "no number is given there"),
+        ("optimisation.epochs", "x2", "'x2' is a factor, but the recipe has no number there; write the number into"),
+        ("task.context", "/2", "the recipe has no number there"),
     ],
 )
 def test_changes_that_cannot_be_made(key: str, value: Any, sentence: str) -> None:

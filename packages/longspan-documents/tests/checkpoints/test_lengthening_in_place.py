@@ -261,7 +261,7 @@ def test_another_head_a_damaged_record_and_a_recipe_are_refused(tmp_path: Path) 
         published_model(None, Model(source=str(source), max_tokens=300), source)
     said = json.loads((source / "config.json").read_text(encoding="utf-8"))
     for change, says in (
-        ({"longspan_pattern": "wndow(3)"}, r"says longspan_pattern='wndow\(3\)': .*names 'wndow'"),
+        ({"longspan_pattern": "wndow(3)"}, r"has longspan_pattern='wndow\(3\)': .*names 'wndow'"),
         ({"longspan_pattern": 5}, "longspan_pattern is 5; it must be a text"),
         ({"num_layers": 10**9}, "num_layers=1000000000, but the weights"),
         ({"architectures": ["T5ForSequenceClassification"]}, "is not lengthened; give T5ForConditionalGeneration"),

@@ -143,7 +143,7 @@ def test_what_is_refused(questions: Path) -> None:
     reads, picks = longspan.pipeline("question-answering", questions), longspan.pipeline("question-answering")
     pair = {"question": QUESTION, "context": TEXT}
     for options, message in (
-        ({"doc_stride": 64}, "doc_stride=64 says how a context is cut"),
+        ({"doc_stride": 64}, "doc_stride=64 determines how a context is cut"),
         ({"top_k": 0}, "top_k=0 asks for no answer"),
         ({"max_answer_len": 0}, "max_answer_len=0 leaves no room"),
         ({"no_such": 1}, "no_such=1 is no option"),

@@ -342,7 +342,7 @@ def test_a_full_disk_is_one_sentence(write_lines: Write, small_disk: Path, read_
     noise = np.random.default_rng(0).bytes(60_000 * 20).hex()
     path = write_lines([{"text": "Bees dance.", "noise": noise[120_000 * n :][:120_000]} for n in range(20)])
     for _ in range(2):
-        with pytest.raises(InputError, match=r"the disk is full .* the same call goes on"):
+        with pytest.raises(InputError, match=r"the disk is full .* the same call continues"):
             map_documents("embed", path, small_disk / "out", workers=0, part_rows=1)
         left = sorted(file.name for file in (small_disk / "out").iterdir())
         assert left[0] == "_job.json"

@@ -35,7 +35,7 @@ def test_a_bar_for_each_head_in_rising_order() -> None:
 
 
 def test_spans_that_depend_on_the_token_are_refused() -> None:
-    with pytest.raises(InputError, match="no head whose weights say how far"):
+    with pytest.raises(InputError, match="no head that learns a span"):
         learned_spans(model_of(dynamic=True))
 
 

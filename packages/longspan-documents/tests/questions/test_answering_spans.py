@@ -91,7 +91,9 @@ def test_answers_are_words_of_the_context(batch_size, tokens, tokenizer):
 
 
 def test_options_that_leave_no_room_are_refused():
-    with pytest.raises(InputError, match="max_tokens=40 leaves no room for a context beside max_question_tokens=25"):
+    with pytest.raises(
+        InputError, match="max_tokens=40 leaves no room for a context in addition to max_question_tokens=25"
+    ):
         SpanAnswers(max_tokens=40, overlap=16)
 
 

@@ -43,8 +43,8 @@ def test_made_up_rows_have_their_answer_and_repeat() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answers": [{"text": "Karl", "answer_start": 19}]}, "question 1: the answer 'Karl' does not stand at"),
-        ({"answers": [{"text": "Karl", "answer_start": -16}]}, "does not stand at character -16"),
+        ({"answers": [{"text": "Karl", "answer_start": 19}]}, "question 1: the answer 'Karl' is not at"),
+        ({"answers": [{"text": "Karl", "answer_start": -16}]}, "is not at character -16"),
         ({"answers": [{"text": 3, "answer_start": 1}]}, "the text of an answer is 3"),
         ({"answers": {"text": ["a"], "answer_start": []}}, "has 1 texts and 0 starts"),
         ({"answers": "Karl"}, "field 'answers' is no list"),

@@ -162,7 +162,7 @@ def test_a_tagger_that_does_not_fit_is_named_in_one_sentence(tokenizer, tmp_path
     with pytest.raises(InputError, match="LongspanForConditionalGeneration and no importance tagger"):
         load_tagger(str(tmp_path / "writer"))
     slow = Tagger(tagger.model, object(), "slow")
-    with pytest.raises(InputError, match="does not know where its tokens stand"):
+    with pytest.raises(InputError, match="does not return offsets of its tokens"):
         encode_placed(slow.tokenizer, TEXT, max_tokens=9)
 
 
@@ -173,7 +173,7 @@ def test_a_summariser_asks_the_tagger_that_its_recipe_names(tokenizer, tmp_path)
     writer.generation_config.max_new_tokens = 5
     writer.save_pretrained(tmp_path / "writer")
     tokenizer.save_pretrained(tmp_path / "writer")
-    with pytest.raises(InputError, match="no recipe beside it names a tagger"):
+    with pytest.raises(InputError, match="no recipe in its folder names a tagger"):
         longspan.summarize(TEXT, model=tmp_path / "writer")
     recipe = f"task: {{name: summarization, importance: tagger, tagger: {source}}}\n"
     (tmp_path / "writer" / "recipe.yaml").write_text(recipe, encoding="utf-8")

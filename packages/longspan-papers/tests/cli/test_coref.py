@@ -120,7 +120,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
         ),
         (
             [str(story), "--model", str(folder), "--output", str(tmp_path / "a.pdf")],
-            "does not say what to write; end it in",
+            "does not name a format; end it in",
         ),
         ([str(broken), "--model", str(folder)], "the mention of cluster 0 opened in line 2 is not closed"),
         ([str(empty), "--model", str(folder)], "holds no documents"),

@@ -52,7 +52,7 @@ def test_a_folder_gives_the_files_of_a_split(tmp_path: Path, monkeypatch: pytest
     ("line", "message"),
     [
         ("Mary moved.", "line 2: a number and a sentence are missing"),
-        ("2 Where is Mary?\t", "line 2: the question has no answer behind its tab"),
+        ("2 Where is Mary?\t", "line 2: the question has no answer after its tab"),
         ("3 Mary moved.", "line 2: its number is 3 instead of 2, or 1 for a new story"),
     ],
 )

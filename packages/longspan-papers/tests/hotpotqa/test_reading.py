@@ -71,7 +71,7 @@ def test_what_points_nowhere_is_kept_and_counted(tmp_path: Path, caplog: pytest.
     assert [row.id for row in rows] == ["a", "b", "c", "d"]
     assert rows[1].facts == (("Boats", 7), ("Ada", 0))
     assert "2 questions have a supporting fact that names no paragraph" in caplog.text
-    assert "1 question has an answer that stands in no supporting paragraph;" in caplog.text
+    assert "1 question has an answer that is in no supporting paragraph;" in caplog.text
 
 
 @pytest.mark.parametrize(

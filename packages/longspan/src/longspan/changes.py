@@ -90,7 +90,9 @@ def _multiply(data: dict[str, Any], key: str, value: str) -> None:
         raise InputError(f"{value!r} is no factor; give one above 0")
     for holder, last in _places(data, key):
         if holder.get(last) is None:
-            raise InputError(f"{value!r} is a factor, but no number is given there; write the number into the recipe")
+            raise InputError(
+                f"{value!r} is a factor, but the recipe has no number there; write the number into the recipe"
+            )
         holder[last] = _scaled(holder[last], number if match[1] == "x" else 1 / number, value)
 
 

@@ -209,7 +209,7 @@ class Computing(Options):
     device: Device = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Option("Of the weights of models that are given.", python="None is float32.", default="float32"),
+        Option("Type of the weights of models.", python="None is float32.", default="float32"),
     ] = None
 
 

@@ -156,4 +156,4 @@ class _Reader:
 
 
 def _too_deep(what: str) -> InputError:
-    return InputError(f"{what} is nested deeper than {DEEPEST} levels, or stands inside itself; make it flatter")
+    return InputError(f"{what} is nested deeper than {DEEPEST} levels, or contains itself; make it flatter")

@@ -70,7 +70,7 @@ def test_ranges_and_options_by_layer() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (["full"] * 2, "attention lists 2 mechanisms for 3 layers; give one each, or say"),
+        (["full"] * 2, "attention lists 2 mechanisms for 3 layers; give one each, or give"),
         (
             [{"layers": "0-1", "mechanism": "full"}],
             "attention leaves layer 2 without a mechanism; name every",
@@ -83,7 +83,7 @@ def test_ranges_and_options_by_layer() -> None:
             "must be a list of 3 values, one per",
         ),
         ({"mechanism": "longformer", "left_tokens": {"per_layer": "abc"}}, "must be a list of 3 values"),
-        ({"mechanism": "longformer", "left_tokens": {"0-1": 3}}, "says nothing of layer 2"),
+        ({"mechanism": "longformer", "left_tokens": {"0-1": 3}}, "has no value for layer 2"),
         ({"mechanism": "longformer", "left_tokens": {"0-1": 3, "1-2": 4}}, "layer 1 is named twice"),
         ({"mechanism": "longformer", "left_tokens": {"per_layer": [1, -2, 3]}}, "left_tokens is -2"),
         ([{"layers": "0-", "mechanism": "longfromer"}], "did you mean 'longformer'"),

@@ -71,8 +71,8 @@ def test_layers_behind_the_pooling_are_carried_and_the_encoder_s_weights_are_not
         ({"pooling_mode": 3}, LISTED, "pools by nothing"),
         (switches("mean"), DENSE, "with the module 'Dense'"),
         (switches("mean"), {"idx": 0}, "holds no list of modules"),
-        (switches("mean"), [{"path": "../elsewhere", "type": "x.Pooling"}], "not beside it"),
-        (switches("mean"), [{"path": "..", "type": "x.Pooling"}], "not beside it"),
+        (switches("mean"), [{"path": "../elsewhere", "type": "x.Pooling"}], "does not exist next to it"),
+        (switches("mean"), [{"path": "..", "type": "x.Pooling"}], "does not exist next to it"),
     ],
 )
 def test_what_is_not_known_is_refused(pooling: dict, modules: object, sentence: str, tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_padding_may_stand_anywhere(published, widest):
         ({"num_buckets": "many"}, "num_buckets is 'many'"),
         ({"hash_seed": -1}, "hash_seed is -1; it must be at least 0"),
         ({"lsh_attn_chunk_length": 0}, "lsh_attn_chunk_length is 0; it must be at least 1"),
-        ({"feed_forward_size": 10**6}, "feed_forward_size=1000000, but the weights beside it have nowhere as many"),
+        ({"feed_forward_size": 10**6}, "feed_forward_size=1000000, but the weights in its folder have fewer"),
         ({"attention_head_size": 6}, "do not fit its config.json"),
     ],
     ids=str,

@@ -112,5 +112,5 @@ def test_who_can_read_further() -> None:
     bart = transformers.BartConfig(vocab_size=61, d_model=16, encoder_layers=1, decoder_layers=1)
     model = transformers.BartForConditionalGeneration(bart)
     assert not read_further(model, 16)
-    with pytest.raises(InputError, match=r"decoder that looks at an encoder; .* encoders of T5, mT5 and UMT5"):
+    with pytest.raises(InputError, match=r"decoder with cross-attention; .* encoders of T5, mT5 and UMT5"):
         longspan.use_attention(model, "window(3)")

@@ -285,7 +285,7 @@ def test_ours_saves_loads_writes_and_is_no_class_of_transformers(tmp_path: Path)
         ),
         (
             {"d_inner": 1_000_000, "d_model": 8192, "d_head": 2730, "n_layer": 900},
-            "d_model=8192, but the weights beside it have nowhere as many rows",
+            "d_model=8192, but the weights in its folder have fewer rows",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_stopped_midway_it_leaves_a_report_of_what_was_done(number: signal.Signa
     out, err = process.communicate()
     assert all("tokens/s in training" in line for line in lines)
     assert process.returncode == 128 + number
-    assert "the same command goes on from there" in err
+    assert "the same command continues from there" in err
     assert "Traceback" not in err
     folder = tmp_path / "runs" / "compare-recall-64"
     assert "report: " in out

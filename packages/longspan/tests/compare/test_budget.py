@@ -50,7 +50,7 @@ class Recorded:
         for name, wall in (("train", step), ("inference", FORWARD)):
             numbers |= {f"{name}_wall": growth * wall, f"{name}_tokens_per_second": 9.0, f"{name}_bytes": 2**20}
         numbers |= {"parameters": 100, "target_parameters": 100, "feed_forward": 512}
-        words = {"form": "both ways", "global_tokens": "none", "mechanism": cell.mechanism}
+        words = {"form": "bidirectional", "global_tokens": "none", "mechanism": cell.mechanism}
         words |= {"machine": "a clock", "clock": "seconds"}
         return to_plain(Result(cell=cell, status="done", seconds=work, numbers=numbers, words=words))
 

@@ -53,7 +53,7 @@ def test_every_probe_says_what_it_asks_and_what_is_too_short(name: str) -> None:
 @pytest.mark.parametrize("tokens", [64, 97, 1021])
 def test_recall_asks_for_facts_that_stand_before_at_the_distance_it_says(tokens: int) -> None:
     probe = Recall(tokens)
-    row = probe.row(1, 2, "both ways")
+    row = probe.row(1, 2, "bidirectional")
     first_question = 8 + 16  # eight values and sixteen fillers come before them
     first_fact = first_question + 16
     for place in np.flatnonzero(row.labels != IGNORED):
@@ -66,7 +66,7 @@ def test_recall_asks_for_facts_that_stand_before_at_the_distance_it_says(tokens:
 
 def test_duplication_asks_for_the_word_once_more() -> None:
     probe = Duplication(12)
-    causal, hidden = probe.row(1, 0, "causal"), probe.row(1, 0, "both ways")
+    causal, hidden = probe.row(1, 0, "causal"), probe.row(1, 0, "bidirectional")
     word = causal.ids[1:6]
     assert causal.ids.tolist() == [32, *word, 32, *word]
     assert causal.labels.tolist() == [IGNORED] * 6 + [*word, IGNORED]  # each symbol before it is read
@@ -106,7 +106,7 @@ def test_listops_is_read_back_to_the_value_it_asks_for() -> None:
 @pytest.mark.parametrize("name", ["bytes", "matching"])
 def test_held_out_documents_are_no_documents_of_training(name: str, made: Probe) -> None:
     def documents(seed: int) -> set[int]:
-        made.row(seed, 0, "both ways")
+        made.row(seed, 0, "bidirectional")
         return set(made.of_source(None).tolist())  # type: ignore[attr-defined]
 
     assert documents(1)

@@ -25,7 +25,7 @@ def test_speed_and_memory_are_measured(tmp_path: Path) -> None:
     result = run(cell("speed", "longformer"), tmp_path)
     assert result.status == "done", result.reason
     assert all(result.numbers[f"{name}_tokens_per_second"] > 0 for name in ("train", "inference"))
-    assert result.words["form"] == "both ways"
+    assert result.words["form"] == "bidirectional"
     assert result.words["global_tokens"] == "those that ask"
     write_result(result, tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == result

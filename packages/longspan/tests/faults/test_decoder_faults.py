@@ -24,7 +24,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
 
 CALLS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "packed sequences": ({"position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}, ["packed sequences"]),
-    "a cached mask without the cache": ({"attention_mask": torch.ones(2, 9)}, ["stands for 9 tokens", "6 keys"]),
+    "a cached mask without the cache": ({"attention_mask": torch.ones(2, 9)}, ["covers 9 tokens", "6 keys"]),
     "a mask that ends early": ({"attention_mask": torch.ones(2, 4)}, ["attention_mask has 4 columns", "6 tokens"]),
     "a mask of scores": ({"attention_mask": torch.zeros(2, 1, 6, 6)}, ["4 dimensions", "(B, T)"]),
     "a mask of -100": ({"attention_mask": torch.full((2, 6), -100)}, ["attention_mask holds -100"]),

@@ -220,7 +220,7 @@ def test_types_and_labels_beyond_their_tables_are_refused() -> None:
     config = LongspanConfig(**SIZES, type_vocab_size=2)
     with pytest.raises(InputError, match=r"token_type_ids holds 2, but type_vocab_size=2 .* from 0 to 1"):
         longspan.LongspanModel(config)(IDS, token_type_ids=2 * MASK)
-    with pytest.raises(InputError, match="labels holds 40, but the model tells 37 classes apart"):
+    with pytest.raises(InputError, match="labels holds 40, but the model has 37 classes"):
         longspan.LongspanForMaskedLM(config)(IDS, labels=IDS.masked_fill(IDS == 4, 40).masked_fill(IDS == 5, -100))
-    with pytest.raises(InputError, match="labels holds 2, but the model tells 2 classes apart; give numbers from 0 to"):
+    with pytest.raises(InputError, match="labels holds 2, but the model has 2 classes; give numbers from 0 to"):
         longspan.LongspanForSequenceClassification(config)(IDS, labels=torch.tensor([2, 1]))

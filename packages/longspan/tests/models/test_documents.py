@@ -145,9 +145,12 @@ def wrong(seq_idx: Tensor | None = None, **others: Any) -> dict[str, Any]:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    (wrong(torch.tensor([[0, 0, 1, 0, 0, 2]])), "seq_idx holds 0 twice in row 0, with something else between"),
+    (wrong(torch.tensor([[0, 0, 1, 0, 0, 2]])), "seq_idx holds 0 twice in row 0, not contiguously"),
     (wrong(torch.tensor([[0, 0, 1, 1, 2, 2]]), attention_mask=torch.tensor([[1, 1, 1, 1, 1, 0]])), "place 5 of row 0"),
-    (wrong(torch.tensor([[0, 0, 1, 1, 1, -1]]), attention_mask=torch.ones(1, 6)), "the mask calls real; number it"),
+    (
+        wrong(torch.tensor([[0, 0, 1, 1, 1, -1]]), attention_mask=torch.ones(1, 6)),
+        "which is real in the mask; number it",
+    ),
     (wrong(torch.zeros(1, 5, dtype=torch.int64)), r"seq_idx is torch.int64 of shape \(1, 5\)"),
     (wrong(torch.zeros(1, 6)), "seq_idx is torch.float32"),
     (wrong(cu_seq_lens_q=torch.tensor([0, 3, 5])), r"cu_seq_lens_q holds \[0, 3, 5\]"),
@@ -170,9 +173,9 @@ def test_models_that_read_whole_rows_refuse(make_config: Callable[..., Any]) -> 
         with pytest.raises(InputError, match=f"{kind.__name__} has one output for a row"):
             kind(make_config())(**packed)
     told = {"input_ids": packed["input_ids"], "seq_idx": torch.tensor([[0, 0, 0, 1, 1, 1]])}
-    with pytest.raises(InputError, match="stack 'universal' does not read apart"):
+    with pytest.raises(InputError, match="stack 'universal' does not support"):
         LongspanModel(make_config(stack={"stack": "universal"}))(**told)
-    with pytest.raises(InputError, match="num_memory_tokens=2 stand before each row"):
+    with pytest.raises(InputError, match="num_memory_tokens=2 come before each row"):
         LongspanModel(make_config(num_memory_tokens=2))(**told)
     with pytest.raises(InputError, match="this model reads one document in a row"):
         LongspanForConditionalGeneration(make_config(decoder_layers=1, decoder_attention_heads=3))(**told)
@@ -197,7 +200,7 @@ def test_a_compiled_graph_says_that_it_reads_no_documents_apart(make_config: Any
     model, ids = LongspanModel(make_config(num_hidden_layers=1)).eval().double(), torch.randint(3, 50, (1, 6))
     torch.compiler.reset()  # lengths that other tests have varied
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    sentence = "a row holds several documents, and no compiled graph reads them apart"
+    sentence = "packed rows are not supported in a compiled graph"
     try:
         with torch.no_grad():
             one = torch.arange(6)[None]

@@ -230,7 +230,7 @@ def test_mistakes_are_named(model, batch, make_config):
     if model.config.pseudo_masks:
         with pytest.raises(InputError, match="cache_implementation is given"):
             model.generate(ids, attention_mask=mask, max_new_tokens=2, cache_implementation="static")
-        with pytest.raises(InputError, match="2 tokens behind a cache"):
+        with pytest.raises(InputError, match="2 tokens after a cache"):
             model(ids[:, :2], cache=cache)
         without = LongspanForPrefixLM(make_config(attention="full", pseudo_masks=True))
         with pytest.raises(InputError, match="mask_token_id=None"):

@@ -55,9 +55,9 @@ def alone(tmp_path: Path) -> Iterator[None]:
         (LongspanModel, {"attention": {"mechanism": "full"}}, "nothing bounds how far a token sees"),
         (LongspanModel, {"attention": {"mechanism": "bigbird"}}, "'bigbird' cannot read rows that are sharded"),
         (LongspanModel, {"stack": {"stack": "universal"}}, "the stack 'universal' does more with tokens"),
-        (LongspanModel, {"num_memory_tokens": 2}, "num_memory_tokens=2 stand before each row"),
+        (LongspanModel, {"num_memory_tokens": 2}, "num_memory_tokens=2 come before each row"),
         (LongspanForCausalLM, {"attention": {"mechanism": "sparse"}}, "'sparse' cannot read rows that are sharded"),
-        (LongspanForSentenceScoring, {}, "looks for its output in a whole row"),
+        (LongspanForSentenceScoring, {}, "derives its output from a whole row"),
     ],
 )
 def test_models_that_read_whole_rows(kind: type, changes: dict[str, Any], words: str) -> None:
@@ -92,7 +92,7 @@ def test_the_rule_by_question_asks_for_a_mask() -> None:
     config = LongspanConfig(**SIZES, global_tokens="question", sep_token_id=2)
     model = LongspanModel(config)
     divide_sequence(model)
-    with pytest.raises(InputError, match="global_tokens='question' looks at whole rows"):
+    with pytest.raises(InputError, match="global_tokens='question' needs whole rows"):
         model(torch.full((1, 7), 2))
 
 
@@ -111,11 +111,11 @@ def test_a_memory_knows_no_padding(other: bool) -> None:
         read(ids, mask, cache=memory, use_cache=True)
     mask[0, 0] = 0
     read(ids, mask, use_cache=False)
-    with pytest.raises(InputError, match="attention_mask tells padding from tokens, and rows that are divided"):
+    with pytest.raises(InputError, match="attention_mask contains padding, and rows that are sharded"):
         read(ids, mask)
-    with pytest.raises(InputError, match="cache holds keys and values, and rows that are divided"):
+    with pytest.raises(InputError, match="cache contains keys and values, and rows that are sharded"):
         read(ids, cache=keys)
-    with pytest.raises(InputError, match=r"generate\(\) goes on behind whole rows"):
+    with pytest.raises(InputError, match=r"generate\(\) continues whole rows"):
         read.generate(ids, max_new_tokens=2)
 
 
@@ -141,5 +141,5 @@ def test_one_process_has_all() -> None:
 
 
 def test_processes_are_to_know_each_other() -> None:
-    with pytest.raises(InputError, match=r"start them with torchrun and call torch.distributed.init_process_group\(\)"):
+    with pytest.raises(InputError, match=r"start the processes with torchrun and call torch.distributed.init_process"):
         divide_sequence(LongspanModel(LongspanConfig(**SIZES)))

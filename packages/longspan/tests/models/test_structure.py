@@ -74,7 +74,7 @@ def test_a_writer_reads_a_structured_source():
 def test_structure_is_refused_where_nothing_reads_it():
     cases: list[tuple[dict[str, Any], str]] = [
         ({"attention": "longformer"}, "'longformer' reads no structure"),
-        ({"stack": "top_down"}, "stack 'top_down' hands no structure on"),
+        ({"stack": "top_down"}, "stack 'top_down' does not support structure"),
     ]
     for options, wrong in cases:
         with pytest.raises(InputError, match=wrong):

@@ -132,7 +132,7 @@ def test_what_is_sent() -> None:
         (
             {"kind": LongspanForSentenceScoring},
             {"processes": 2, "sequence": 2},
-            "looks for its output in a whole row, which no process holds",
+            "derives its output from a whole row, which no process has",
         ),
     ],
 )

@@ -133,9 +133,9 @@ def test_the_border_is_told_by_types_or_by_the_first_separator():
     torch.testing.assert_close(model(ids.masked_fill(ids == SEP, 2), token_type_ids=types)[0], expected)
     embeds = model.encoder.embeddings.token(ids)
     torch.testing.assert_close(model(inputs_embeds=embeds, token_type_ids=types)[0], expected)
-    with pytest.raises(InputError, match=r"nothing tells where the passage begins \(inputs_embeds show no sep"):
+    with pytest.raises(InputError, match=r"the start of the passage is unknown \(inputs_embeds show no sep"):
         model(inputs_embeds=embeds)
-    with pytest.raises(InputError, match=r"nothing tells where the passage begins \(sep_token_id is None\)"):
+    with pytest.raises(InputError, match=r"the start of the passage is unknown \(sep_token_id is None\)"):
         build(2, sep_token_id=None, eos_token_id=None)(ids)
 
 

@@ -347,7 +347,7 @@ def test_what_cannot_be_is_refused_in_one_sentence():
         build({"mechanism": "linear"}, same_length=True)
     model, ids = build(), ids_of(1, 12)
     cache = in_segments(model, ids, (12,))[1]
-    with pytest.raises(InputError, match="from which nothing can learn"):
+    with pytest.raises(InputError, match="which have no gradients"):
         model(ids, cache=cache)
     with pytest.raises(InputError, match="clamp_tokens=5 means nothing to attention 'full'"):
         build({"mechanism": "full"}).with_memory(clamp_tokens=5)

@@ -347,5 +347,5 @@ def test_a_compiled_model_trains_with_a_break_in_its_graph():
         run(ids)[0].square().mean().backward()
         found.append({name: parameter.grad for name, parameter in model.named_parameters()})
     torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="rebuilds its activations"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="recomputes its activations"):
         torch.compile(model, backend="eager", fullgraph=True)(ids)

@@ -186,7 +186,7 @@ def test_a_decoder_beside_it_is_a_plain_one_and_writes_with_importance():
     together = writer.generate(ids, attention_mask=mask, importance=importance, **options)
     alone = writer.generate(ids[1:, :11], importance=importance[1:, :11], **options)
     assert torch.equal(alone[0], together[1])
-    with pytest.raises(InputError, match="cannot write text by itself"):
+    with pytest.raises(InputError, match="cannot generate text without an encoder"):
         LongspanForCausalLM(LongspanConfig(**SIZES, stack="top_down"))
     with pytest.raises(InputError, match=r"unknown key 'stack\.segment_attention\.windows'"):
         TopDownConfig(segment_attention={"mechanism": "full", "windows": 3})

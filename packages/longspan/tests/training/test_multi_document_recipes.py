@@ -79,7 +79,7 @@ def test_wikihop_from_the_recipe_to_a_choice(tmp_path: Path, capsys: pytest.Capt
     row = {"query": "fame karl", "candidates": ["old", "deep"], "supports": [STORY]}
     (tmp_path / "asked.json").write_text(json.dumps([row]))
     assert main(["evaluate", str(folder), "--data", str(tmp_path / "asked.json")]) == 0
-    assert "no scores: the data does not say what is right\n" in capsys.readouterr().out
+    assert "no scores: the data has no labels\n" in capsys.readouterr().out
 
 
 @pytest.mark.slow

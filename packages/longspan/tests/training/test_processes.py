@@ -416,7 +416,7 @@ def test_machines_share_the_folder_of_a_run(recipe: Path, tmp_path: Path, curve:
             ["optimisation.parallel={sequence: 2}", "optimisation.padding_free=true"],
             "sequence is 2, which divides rows",
         ),
-        (["optimisation.parallel={offload: true}"], "parallel.offload is true, which moves weights that are divided"),
+        (["optimisation.parallel={offload: true}"], "parallel.offload is true, which moves sharded weights"),
         (["optimisation.parallel={data: 3}"], r"parallel.data is 3 and 1 process was started.*nproc-per-node 3"),
         ([SHARD, "optimisation.train=new_positions"], "parallel.shard divides weights, of which"),
     ],

@@ -142,11 +142,11 @@ def test_a_schedule_may_end_before_or_where_its_warm_up_does(name: str) -> None:
     """One step of a warm-up of 500 is no division by zero; a polynomial without a step behind its warm-up is one."""
     assert load_recipe(name, ["optimisation.steps=1"]).optimisation.steps == 1
     changes = ["optimisation.steps=5", "optimisation.warmup_steps=5", "optimisation.schedule=polynomial"]
-    with pytest.raises(InputError, match=r"polynomial', which needs a step behind its warm-up, and .*steps=5 are all"):
+    with pytest.raises(InputError, match=r"polynomial', which needs a step after its warm-up, and .*steps=5 are all"):
         load_recipe(name, changes)
     assert load_recipe(name, [*changes, "optimisation.steps=6"]).optimisation.warmup_steps == 5
     share = ["optimisation.steps=1", "optimisation.warmup_steps=0", "optimisation.warmup_fraction=0.1"]
-    with pytest.raises(InputError, match="needs a step behind its warm-up"):
+    with pytest.raises(InputError, match="needs a step after its warm-up"):
         load_recipe(name, [*share, "optimisation.schedule=polynomial"])
 
 

@@ -149,9 +149,15 @@ def test_it_is_shown_with_what_it_extends_written_out(capfd: pytest.CaptureFixtu
             "extends 'led-arxiv-4', which is no recipe of the package; did you mean 'led-arxiv-4k'",
         ),
         ("extends: qqqq", "extends 'qqqq', which is no recipe of the package; `longspan recipes` lists them"),
-        ("extends: base", "extends 'base', which is no recipe of the package; for the file beside it write ./base"),
-        ("extends: gone.yaml", "extends 'gone.yaml', which is not a file beside it; give the name of a recipe"),
-        ("extends: ../", "extends '../', which is not a file beside it"),
+        (
+            "extends: base",
+            "extends 'base', which is no recipe of the package; for the file in the same folder write ./base",
+        ),
+        (
+            "extends: gone.yaml",
+            "extends 'gone.yaml', which is not a file in the same folder; give the name of a recipe",
+        ),
+        ("extends: ../", "extends '../', which is not a file in the same folder"),
         ("extends: own.yaml", "extends itself"),
         (
             "extends: two.yaml",
@@ -166,7 +172,7 @@ def test_it_is_shown_with_what_it_extends_written_out(capfd: pytest.CaptureFixtu
             for value in ("3", "", "''", "[a]", "{a: b}")
         ),
         ('extends: "x\\0.yaml"', "holds NUL or a surrogate"),
-        (f"extends: {'x' * 5000}.yaml", "which is not a file beside it"),
+        (f"extends: {'x' * 5000}.yaml", "which is not a file in the same folder"),
         ("extnds: base.yaml", "unknown key 'extnds'; did you mean 'extends'"),
         ("smoke: {extends: base.yaml}", "smoke.extends cannot be changed"),
         ("{extends: base.yaml, model: 3}", "model is 3"),

@@ -122,7 +122,7 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
     if indexed:
         sources, asked = (words, questions) if questions else (words[:-1], words[-1:])
         if sources:
-            raise InputError(f"{sources[0]!r} is given beside --index; leave it out, or add it with `longspan index`")
+            raise InputError(f"{sources[0]!r} is given with --index; leave it out, or add it with `longspan index`")
         return [], asked
     if questions:
         return words, questions

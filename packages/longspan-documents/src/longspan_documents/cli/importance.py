@@ -26,7 +26,8 @@ def importance(
         str | None, typer.Option(help="Folder of a tagger, trained for the task importance.", show_default=False)
     ] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="File of a summary, which tells what is important.", show_default=False)
+        Path | None,
+        typer.Option(help="File of a summary, from which the importance of words is derived.", show_default=False),
     ] = None,
     device: Device = None,
     dtype: Dtype = None,

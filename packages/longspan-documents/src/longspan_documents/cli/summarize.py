@@ -33,7 +33,7 @@ def summarize(
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write a web page: the whole document shaded by score, the summary beside it.")
+        Path | None, typer.Option(help="Write a web page: the whole document shaded by score, next to the summary.")
     ] = None,
     stream: Annotated[
         bool | None,

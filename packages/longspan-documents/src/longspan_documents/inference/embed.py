@@ -81,7 +81,7 @@ def embed_words(texts: Sequence[str], options: EmbedTexts) -> np.ndarray:
     """Returns `(N, D)` vectors as `embed` does, but accepts texts that are names of files, for requests."""
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
+            raise InputError(f"texts holds {show(text)}, which has no words; give texts with words in them")
     chosen = encoder_in(options)
     for text in texts:
         check_words_known(text, chosen)

@@ -247,8 +247,8 @@ def _options(options: dict[str, Any], *, reads: bool) -> tuple[int, bool]:
     for name, value in options.items():
         if name in CUTTING:
             raise InputError(
-                f"{name}={show(value)} says how a context is cut, and here it is read whole or, where the model is too "
-                "short for that, around its best passages; leave it out"
+                f"{name}={show(value)} determines how a context is cut, and here it is read whole or, if the model "
+                "is too short for that, around its best passages; leave it out"
             )
         if name not in ("max_answer_len", "align_to_words"):
             raise InputError(f"{name}={show(value)} is no option of 'question-answering'; leave it out")
@@ -267,7 +267,7 @@ def _pairs(inputs: Sequence[Any], question: Any, context: Any) -> list[tuple[str
     if len(inputs) == 1 and isinstance(inputs[0], list | tuple):
         inputs = inputs[0]
     if inputs and (question is not None or context is not None):
-        raise InputError("question and context are given beside dictionaries of them; give one of the two")
+        raise InputError("question and context are given in addition to dictionaries of them; give one of the two")
     if not inputs:
         if not isinstance(question, str) and question is not None:
             check_several(question, "question", "a question, or a list of questions")

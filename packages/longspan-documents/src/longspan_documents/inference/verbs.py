@@ -106,7 +106,7 @@ class Chunks(SentenceReading):
             "Words that a passage does not exceed.",
             python="Except by one long sentence, or a rest of less than a quarter of it at the end of a section. From "
             "half as many on, a passage ends with its paragraph. None takes 120, or, with `max_tokens`, sets no bound.",
-            default="120; none beside --max-tokens",
+            default="120; none with --max-tokens",
             where=EVERYWHERE,
         ),
     ] = None
@@ -114,7 +114,7 @@ class Chunks(SentenceReading):
         Annotated[int, Range(8)] | None,
         Option(
             "Tokens that no passage exceeds, without special ones.",
-            python="A sentence that is longer is cut between words, and the rest of a section stands alone.",
+            python="A sentence that is longer is cut between words, and the rest of a section is a passage of its own.",
             default="none",
             where=EVERYWHERE,
         ),
@@ -199,7 +199,7 @@ class Answer(Computing, SentenceReading):
     threshold: Annotated[
         Share | None,
         Option(
-            'Probability, 0 to 1, below which "no answer" is said.',
+            "Probability, 0 to 1, below which the answer is reported as missing.",
             python="None takes the one at which saying so is right more often than not.",
             default="where that is mostly right",
             where=EVERYWHERE,
@@ -312,7 +312,7 @@ class Summarize(Computing, LanguageReading):
             raise InputError("query is blank; give what the summary is to be about, or leave it out")
         if self.encoder is not None and self.query is None:
             raise InputError(
-                f"encoder={show(self.encoder)} tells how near sentences are to a query; give a query, or leave it out"
+                f"encoder={show(self.encoder)} compares sentences with a query; give a query, or leave it out"
             )
         if self.stream is not None and not callable(self.stream):
             raise InputError(f"stream is {show(self.stream)}; give a function that takes a text, or leave it out")
@@ -343,15 +343,15 @@ class Index(SentenceReading):
         str | Path | None,
         Option(
             "Folder of a model of questions, to store its states.",
-            python="Its lower layers read passages alone (`longspan.decompose`); an index that is there knows its own. "
-            "None makes, or adds to, an index without a model.",
+            python="Its lower layers read passages without the question (`longspan.decompose`); an "
+            "index that is there knows its own. None makes, or adds to, an index without a model.",
             default="none",
         ),
     ] = None
     _: KW_ONLY
     lower_layers: Annotated[
         Count | None,
-        Option("Decompose the model: so many layers read passages alone.", default="as it is"),
+        Option("Decompose the model: number of layers that read passages without the question.", default="as it is"),
     ] = None
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32"], Option("How states are stored.", python="With a model.")

@@ -91,7 +91,7 @@ class PartRunner:
         except DamagedInputError:
             raise
         except InputError as error:
-            raise InputError(f"{error}; what is written stays, and the same call goes on with the rest") from error
+            raise InputError(f"{error}; what is written stays, and the same call continues with the rest") from error
 
     def _do_rows(self, part: Part, begin: Begin, deadly: Mapping[int, str]) -> Done:
         errors = number = 0

@@ -143,7 +143,7 @@ def span_row(record: Record, default_id: str = "") -> SpanRow:
     for start, words in answers:
         if not words or context[start : start + len(words)] != words or start < 0:
             raise InputError(
-                f"the answer {words[:80]!r} does not stand at character {start} of the context; correct answer_start"
+                f"the answer {words[:80]!r} is not at character {start} of the context; correct answer_start"
             )
     return SpanRow(name_of(record, "id", default_id), question, context, tuple(answers))
 

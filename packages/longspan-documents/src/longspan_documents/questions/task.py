@@ -92,7 +92,7 @@ class SpanAnswers(Task):
         least = self.max_question_tokens + self.overlap + 8
         if self.max_tokens < least:
             raise InputError(
-                f"max_tokens={self.max_tokens} leaves no room for a context beside max_question_tokens="
+                f"max_tokens={self.max_tokens} leaves no room for a context in addition to max_question_tokens="
                 f"{self.max_question_tokens} and overlap={self.overlap}; give at least {least}, or lower these"
             )
 

@@ -240,7 +240,7 @@ class Jobs:
         except WorkerEndedError as error:
             reason = str(error) if "memory" in str(error) else f"{error}, most likely for want of memory"
             if error.taken:
-                sentence = f"what was asked for is not done: {reason}; give less text at once, or ask again"
+                sentence = f"the request failed: {reason}; give less text at once, or try again"
             else:
                 sentence = f"the process that does the work does not start ({error}); the terminal shows more"
             job.change(state="failed", error=sentence, status=500 if error.taken else 503)

@@ -19,7 +19,7 @@ MEANINGS = {
     403: "The host or the origin is not this server's.",
     404: "There is none of this id.",
     413: "The request, or what it asks for, is too large.",
-    422: "The request holds a mistake.",
+    422: "The request is invalid.",
     429: "Too many requests wait; come again.",
     500: "Something went wrong here.",
     503: "No process can do the work.",

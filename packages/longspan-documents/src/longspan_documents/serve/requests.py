@@ -172,7 +172,7 @@ class RerankRequest(BaseModel):
 
     query: LooseText = Field(min_length=1, description="The question.")
     documents: list[LooseText | RerankDocument] = Field(description="Texts, or objects with a `text`.")
-    top_n: int | None = Field(default=None, ge=1, description="How many of the best to give; all of them unless said.")
+    top_n: int | None = Field(default=None, ge=1, description="Number of the best to return; all by default.")
     return_documents: bool = Field(default=False, description="Give the texts too.")
     model: str = Field(default="longspan", description="Any name; the server's reranker answers.")
 
@@ -243,7 +243,7 @@ class Answered(BaseModel):
     answered: bool = Field(description="Whether an answer may be there.")
     sure: Literal["likely", "unsure", "probably not there"] = Field(description="How sure that is, in words.")
     probability: float = Field(description="That one of the three best passages holds an answer.")
-    likely: float = Field(description="The probability from which on an answer is said to be likely.")
+    likely: float = Field(description="The probability from which an answer is reported as likely.")
     passages: list[dict[str, Any]] = Field(description="Those most likely to hold it, best first, with their places.")
     short: dict[str, Any] | None
     searched: int = Field(description="How many passages competed.")

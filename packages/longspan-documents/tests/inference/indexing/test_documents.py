@@ -84,7 +84,7 @@ def test_a_tokenizer_that_tells_no_border_is_refused_in_one_sentence(library: Pa
     folder = with_types(save_model(tmp_path / "reader", type_vocab_size=2), True, second=0)
     reader, document = StateReader(*open_model(folder)), read(library / "garden.md")
     for ask in (lambda: reader.question(QUESTION), lambda: reader.pieces(document, passages_of(document))):
-        with pytest.raises(InputError, match="the tokenizer tells nothing of where a passage begins"):
+        with pytest.raises(InputError, match="the tokenizer does not mark where a passage begins"):
             ask()
 
 
@@ -276,6 +276,6 @@ def test_the_command_line(model: Path, library: Path, tmp_path: Path, capsys: py
     assert main(["answer", "--index", str(folder), "--json", "-q", "who?", "-q", "when was the pond dug?"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
     assert main(["answer", "--index", str(folder), str(library / "garden.md"), "who?"]) == 2
-    assert "is given beside --index; leave it out" in capsys.readouterr().err
+    assert "is given with --index; leave it out" in capsys.readouterr().err
     assert main(["answer", "--index", str(folder)]) == 2
     assert main(["index", "-", "--output", str(folder)]) == 2

@@ -80,9 +80,7 @@ def _format(output: Path | None, asked: str | None) -> str:
     ending = "" if output is None else output.suffix.lower().lstrip(".")
     by_name = {"conll": "conll", "json": "json", "txt": "text", "": "text"}.get(ending)
     if asked is None and by_name is None:
-        raise InputError(
-            f"--output {output} does not say what to write; end it in .conll, .json or .txt, or give --format"
-        )
+        raise InputError(f"--output {output} does not name a format; end it in .conll, .json or .txt, or give --format")
     return asked or by_name or "text"
 
 

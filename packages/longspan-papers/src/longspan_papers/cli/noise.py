@@ -132,7 +132,7 @@ def _told(dialogue: "Dialogue", trace: "Trace") -> str:
         parts.append(f"{trace.merged[1]} turns merged from turn {first + trace.merged[0] + 1:,} on")
     if trace.hidden:
         words = sum(length for _, _, length in trace.hidden)
-        parts.append(f"{counted(words, 'word')} hidden behind {counted(len(trace.hidden), 'mask')}")
+        parts.append(f"{counted(words, 'word')} hidden by {counted(len(trace.hidden), 'mask')}")
     if list(trace.order) != sorted(trace.order):
         parts.append("turns shuffled")
     return "; ".join(parts)

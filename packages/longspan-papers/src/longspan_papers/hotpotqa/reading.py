@@ -151,7 +151,7 @@ class _Notes:
         self.path = path
         self.counts = {
             "a supporting fact that names no paragraph, or a sentence that it does not have": 0,
-            "an answer that stands in no supporting paragraph": 0,
+            "an answer that is in no supporting paragraph": 0,
         }
 
     def add(self, row: HopRow) -> None:

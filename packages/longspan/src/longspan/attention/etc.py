@@ -81,7 +81,7 @@ class EtcConfig(AttentionConfig):
         super().__post_init__()
         if self.random_blocks and self.window != "blocks":
             raise InputError(
-                f"random_blocks={self.random_blocks} belong to window='blocks', which says what a block is; choose it, "
+                f"random_blocks={self.random_blocks} belong to window='blocks', which defines the blocks; choose it, "
                 "or random_blocks=0"
             )
 

@@ -53,11 +53,11 @@ def spread(spec: Any, layers: int) -> list[Any]:
     entries = list(spec) if listed else [spec]
     ranged = [isinstance(entry, Mapping) and "layers" in entry for entry in entries]
     if any(ranged) and not all(ranged):
-        raise InputError("attention lists mechanisms with layers and without; say in each of them which layers have it")
+        raise InputError("attention lists mechanisms with layers and without; give `layers` in each of them")
     if listed and not any(ranged) and len(entries) != layers:
         raise InputError(
-            f"attention lists {len(entries)} mechanisms for {layers} layers; give one each, or say in each of them "
-            "which layers have it, such as layers: '0-5'"
+            f"attention lists {len(entries)} mechanisms for {layers} layers; give one each, or give "
+            "`layers` in each of them, such as layers: '0-5'"
         )
     specs: list[Any] = [None] * layers
     for number, entry in enumerate(entries):
@@ -259,9 +259,7 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
             values[layer] = option
     missing = sorted(set(members) - set(values))
     if missing:
-        raise InputError(
-            f"attention.{name} is {show(value)}, which says nothing of layer {missing[0]}; give it a value too"
-        )
+        raise InputError(f"attention.{name} is {show(value)}, which has no value for layer {missing[0]}; add one")
     return values
 
 

@@ -53,7 +53,7 @@ class LinformerConfig(AttentionConfig):
     cost: ClassVar[str] = "slots, or in pools T / ⌈max_tokens / slots⌉"
     source: ClassVar[str] = "Wang et al. 2020, arXiv 2006.04768, equation 7 and section 4"
     support: ClassVar[Mapping[str, Support]] = {
-        "causal": "a slot holds tokens of the whole text, later ones too",
+        "causal": "a slot contains tokens of the whole text, later ones too",
     }
 
     slots: Count = 256

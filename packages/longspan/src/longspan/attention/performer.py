@@ -48,7 +48,7 @@ class PerformerConfig(KernelConfig):
         super().__post_init__()
         if self.hyperbolic and self.kernel != "softmax":
             raise InputError(
-                f"hyperbolic=True is a form of the softmax's features and means nothing beside kernel={self.kernel!r}; "
+                f"hyperbolic=True is a form of the softmax's features and has no effect with kernel={self.kernel!r}; "
                 "leave it out"
             )
         if self.hyperbolic and self.features is not None and self.features % 2:

@@ -137,7 +137,7 @@ class PoolingformerConfig(WindowedConfig):
             value, default = getattr(self, name), getattr(PoolingformerConfig, name)
             if value not in (default, says.get(name, default)):
                 raise InputError(
-                    f"{name}={value!r} and levels exclude each other; say it in levels, or leave these out"
+                    f"{name}={value!r} and levels exclude each other; set it in levels, or leave these out"
                 )
         for name, value in {"levels": levels, **says}.items():
             object.__setattr__(self, name, value)

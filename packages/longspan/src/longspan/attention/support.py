@@ -144,7 +144,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "packed": Feature(
         title="packed documents",
-        meaning="A row may hold several documents, each of which is read alone (`Tokens.documents`).",
+        meaning="A row may hold several documents, which do not attend to each other (`Tokens.documents`).",
         refusal="reads one document in a row",
         remedy="give each document a row of its own",
         default=_always,
@@ -158,7 +158,7 @@ FEATURES: dict[str, Feature] = {
     ),
     "padding": Feature(
         title="any padding",
-        meaning="A document has the same output however much padding stands beside it.",
+        meaning="A document has the same output with any amount of padding.",
         refusal="depends on the padded length",
         remedy="give each document alone",
         default=_always,

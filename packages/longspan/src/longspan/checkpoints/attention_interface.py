@@ -76,8 +76,8 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
         model = encoder
     elif getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False):
         raise InputError(
-            f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders "
-            "and decoders that stand alone, and the encoders of T5, mT5 and UMT5, longspan.lengthen also others"
+            f"model={type(model).__name__} has a decoder with cross-attention; use_attention supports encoders "
+            "and decoders without an encoder, and the encoders of T5, mT5 and UMT5, longspan.lengthen also others"
         )
     config: Any = model.config
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
@@ -142,7 +142,7 @@ def use_recorded(model: PreTrainedModel, name: str) -> None:
     try:
         use_attention(model, recorded)
     except InputError as error:
-        raise InputError(f"the config.json of model '{name}' says longspan_pattern={show(recorded)}: {error}") from None
+        raise InputError(f"the config.json of model '{name}' has longspan_pattern={show(recorded)}: {error}") from None
 
 
 def _check_rotary(model: PreTrainedModel, max_tokens: int) -> None:

@@ -202,7 +202,7 @@ def attend_causal(
     queries, keys = query.shape[2], key.shape[2]
     if places.shape[-1] != keys + queries + 1:
         raise InputError(
-            f"attention_mask stands for {places.shape[-1] - queries - 1} tokens and attention has {keys} keys; give "
+            f"attention_mask covers {places.shape[-1] - queries - 1} tokens and attention has {keys} keys; give "
             "one column for each token, the cached ones included"
         )
     if pattern.heads not in (None, query.shape[1]):

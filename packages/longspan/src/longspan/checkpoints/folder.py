@@ -258,18 +258,18 @@ def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
     )
     if surplus:
         raise InputError(
-            f"'{directory / surplus[0]}' is not named by the index beside it, so the files are of two models; remove "
+            f"'{directory / surplus[0]}' is not in the index of its folder, so the files are of two models; remove "
             f"those of one of them, or {AGAIN}"
         )
     held = {name: read_header(directory / name) for name in shards}
     for tensor, name in names.items():
         if tensor not in held[name]:
-            raise InputError(f"'{directory / name}' lacks {show(tensor)}, which the index says it has; {AGAIN}")
+            raise InputError(f"'{directory / name}' lacks {show(tensor)}, which it has according to the index; {AGAIN}")
     for name, shapes in held.items():
         for tensor in shapes:
             if (other := names.get(tensor, name)) != name:
                 raise InputError(
-                    f"'{directory / name}' holds {show(tensor)}, which the index says is in {other}; {AGAIN}"
+                    f"'{directory / name}' contains {show(tensor)}, which is in {other} according to the index; {AGAIN}"
                 )
     return {tensor: shape for shapes in held.values() for tensor, shape in shapes.items()}
 
@@ -292,11 +292,11 @@ def _check_against(config: dict[str, Any], tensors: dict[str, tuple[int, ...]], 
         for name in names:
             value = config.get(name)
             if value is not None and value > most:
-                raise InputError(f"'{file}' says {name}={value}, but the weights beside it have nowhere as many {held}")
+                raise InputError(f"'{file}' has {name}={value}, but the weights in its folder have fewer {held}")
     if config.get("vocab_size") is not None:
         for name in INDEXING:
             token = config.get(name)
             if token is not None and token >= config["vocab_size"]:
                 raise InputError(
-                    f"'{file}' says {name}={token}, but vocab_size={config['vocab_size']}; give a token that exists"
+                    f"'{file}' has {name}={token}, but vocab_size={config['vocab_size']}; give a token that exists"
                 )

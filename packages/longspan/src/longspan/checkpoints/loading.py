@@ -50,7 +50,7 @@ def word_tokenizer(words: list[str], *, normalizer: Any = None) -> Any:
         raise InputError(f"the list of words has {show(twice)} twice; give every word once, in the order of their ids")
     for name in (UNKNOWN, END):
         if name not in ids:
-            raise InputError(f"the list of words has no {name}, which stands for other words or ends a line; add it")
+            raise InputError(f"the list of words has no {name}, which replaces unknown words or ends a line; add it")
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer or line_ends()  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]

@@ -111,7 +111,9 @@ def modules_in(file: Path) -> list[dict[str, Any]]:
     for module in modules:
         place = module.get("path", "")
         if not isinstance(place, str) or Path(place).name != place or place == "..":
-            raise InputError(f"'{file}' names the folder {place!r}, which is not beside it; fetch the checkpoint again")
+            raise InputError(
+                f"'{file}' names the folder {place!r}, which does not exist next to it; fetch the checkpoint again"
+            )
     return modules
 
 

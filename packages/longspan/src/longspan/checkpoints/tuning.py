@@ -74,7 +74,9 @@ def _table_and_old_rows(model: LongspanPreTrainedModel, trained_tokens: int | No
     if trained_tokens is None:
         report: Any = getattr(model, "report", None)
         if report is None:
-            raise InputError("trained_tokens=None needs the report of lengthen(); say how long inputs were before")
+            raise InputError(
+                "trained_tokens=None needs the report of lengthen(); give the previous maximal length of inputs"
+            )
         trained_tokens = int(report.tokens_before)
     old = trained_tokens + model.config.position_offset
     if not 0 < old < table.shape[0]:

@@ -140,7 +140,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyError, ValueError):
         if COMPLETING not in os.environ:
             raise
-        return _fail(f"{COMPLETING} is set, but COMP_WORDS and COMP_CWORD do not say what to complete; unset it")
+        return _fail(f"{COMPLETING} is set, but COMP_WORDS and COMP_CWORD do not contain what to complete; unset it")
     except SystemExit as done:  # completion ends this way: its scripts, and the words that a shell requests
         return done.code if isinstance(done.code, int) else 0
     # Newer typer converts an interruption to its exit code itself.

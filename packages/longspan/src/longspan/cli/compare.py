@@ -117,15 +117,15 @@ def compare(
         say(report.text)
         say(f"report: {report.folder / 'report.html'}")
     if stopped is not None:
-        say("stopped; the report holds what was done by then, and the same command goes on from there", error=True)
+        say("stopped; the report contains what was finished, and the same command continues from there", error=True)
         raise typer.Exit(Told(128 + stopped.number))
     untrained = {result["cell"]["label"] for result in report.data["results"] if result["status"] == "left out"}
     untrained -= {result["cell"]["label"] for result in report.data["results"] if "score" in result["numbers"]}
     if untrained:
         out = f"{len(untrained)} of {len(comparison.mechanisms)} mechanisms"
         say(
-            f"the budget had no time to train {out}; the same command again goes on with them, a longer --budget or "
-            "fewer --mechanisms has time for all",
+            f"the budget was too short to train {out}; the same command again continues with them, and a longer "
+            "--budget or fewer --mechanisms suffices for all",
             error=True,
         )
 

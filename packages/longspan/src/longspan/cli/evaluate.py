@@ -68,7 +68,7 @@ def evaluate(
         number = f"{value:8.4g}" if abs(value) < 10 else f"{value:8.2f}"
         say(f"{name:{width}} {number}{f'  ({mode})' if mode else ''}")
     if not result.scores:
-        say("no scores: the data does not say what is right")
+        say("no scores: the data has no labels")
     say(f"{counted(result.report['rows'], 'row')} of {data}, split {split}. {result.report['flavour']}".rstrip())
     say(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
     for file in result.files:

@@ -24,8 +24,8 @@ def lengthen(
         str | None,
         typer.Option(
             help="The mechanism (`longspan mechanisms` lists them), with two levels in the upper half of the layers; "
-            "or by layers, as recipes have it: "
-            "'[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'.",
+            "or by layers, as recipes have it: '[{layers: 0-5, mechanism: longformer}, "
+            "{layers: 6-, mechanism: poolingformer}]'.",
             show_default="poolingformer; longformer in T5 and its kin, ModernBERT and MPNet",
         ),
     ] = None,
@@ -88,9 +88,12 @@ def lengthen(
     say(str(model.report))
     if stacked is not None:
         say(str(model.stack_report))
-    say(f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}")
+    say(
+        f"{'tokenizer':<14} "
+        f"{'copied' if tokenizer is not None else 'none in the folder of the source; add one to use text'}"
+    )
     if pooled:
-        say(f"{'vectors':<14} pooled as the source's modules.json says, which is copied")
+        say(f"{'vectors':<14} pooled as in the source's modules.json, which is copied")
     say(f"{'written':<14} {output}")
 
 

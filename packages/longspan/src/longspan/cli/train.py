@@ -97,7 +97,7 @@ def _announce(recipe: "Recipe") -> None:
     done = 0
     for number, (stage, changes) in enumerate(zip(recipe.runs, recipe.stages, strict=True), 1):
         steps = stage.optimisation.steps or 0
-        what = ", ".join(f"{key} {value}" for key, value in changes.items()) or "as the recipe says"
+        what = ", ".join(f"{key} {value}" for key, value in changes.items()) or "as in the recipe"
         say(f"stage {number}: steps {done + 1:,} to {done + steps:,}, {what}")
         done += steps
 

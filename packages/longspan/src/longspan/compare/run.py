@@ -377,8 +377,8 @@ def _check_folder(folder: Path, comparison: Comparison) -> None:
     for name in FIXED:
         if before.get(name) != now[name]:
             raise InputError(
-                f"output {str(folder)!r} holds a comparison with {name}={before.get(name)!r}, not {now[name]!r}; "
-                "go on with the same, or give another --output"
+                f"output {str(folder)!r} contains a comparison with {name}={before.get(name)!r}, not {now[name]!r}; "
+                "continue with the same value, or give another --output"
             )
 
 

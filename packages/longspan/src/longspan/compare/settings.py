@@ -175,7 +175,7 @@ class Comparison:
             raise InputError("device is 'cuda', but torch sees no CUDA device here; leave it out, or choose 'cpu'")
         object.__setattr__(self, "device", self.device or ("cuda" if has else "cpu"))
         if self.steps is not None and self.budget is not None:
-            raise InputError("steps and budget both say how long to train; give one of them")
+            raise InputError("steps and budget both set the length of training; give one of them")
         if self.steps is None and self.budget is None:
             object.__setattr__(self, "budget", BUDGET)
         object.__setattr__(self, "mechanisms", tuple(dict.fromkeys(self.mechanisms)) or comparable())

@@ -87,7 +87,7 @@ def config_of(spec: dict[str, Any]) -> AttentionConfig:
 def form_of(mechanism: str, probe: type[Probe]) -> Form | None:
     """Returns the form of attention that a mechanism and a probe both support, or `None`."""
     kind = kind_of(mechanism)
-    has = {"both ways": kind.bidirectional, "causal": kind.causal}
+    has = {"bidirectional": kind.bidirectional, "causal": kind.causal}
     return next((form for form in probe.forms if has[form]), None)
 
 
@@ -100,7 +100,7 @@ def refusal(mechanism: str, probe: type[Probe]) -> str:
 
 def takes_globals(mechanism: str, form: Form) -> bool:
     """Whether positions with questions become global tokens."""
-    return form == "both ways" and supports(kind_of(mechanism), "globals")
+    return form == "bidirectional" and supports(kind_of(mechanism), "globals")
 
 
 def spec_of(mechanism: str, options: dict[str, Any], tokens: int) -> dict[str, Any]:

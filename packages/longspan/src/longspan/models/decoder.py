@@ -145,12 +145,13 @@ class Decoder(Network):
             return encoded[0], mask
         if getattr(encoded, "source_states", None) is None:
             what = (
-                "beside compress_after reads memory"
+                "with compress_after reads memory"
                 if compressed
                 else f"in the stack {self.stack.stack!r} reads its spans too"
             )
             raise InputError(
-                f"encoder_outputs holds states of tokens alone, and a decoder {what}; give what get_encoder() returned"
+                f"encoder_outputs contains only states of tokens, and a decoder {what}; give what get_encoder() "
+                "returned"
             )
         return encoded.source_states, encoded.source_mask
 

@@ -307,7 +307,7 @@ def _questions(config: ModelFields, input_ids: Tensor, documents: Tensor | None)
     if not torch.compiler.is_compiling() and bool(without.any()):
         raise InputError(
             f"global_tokens='question' found no sep_token_id={config.sep_token_id} in a row of input_ids; put one "
-            "behind each question, or pass a global_attention_mask"
+            "after each question, or pass a global_attention_mask"
         )
     return question
 
@@ -330,8 +330,9 @@ def second_part(config: ModelFields, inputs: EncoderInputs) -> Tensor:
     else:
         missing = "sep_token_id is None" if input_ids is not None else "inputs_embeds show no separator"
         raise InputError(
-            f"the stack reads question and passage apart, and nothing tells where the passage begins ({missing}); give "
-            "token_type_ids, which are 1 there, to a model with type_vocab_size=2, or input_ids with a sep_token_id"
+            "the stack processes question and passage separately, and the start of the passage is unknown "
+            f"({missing}); give token_type_ids, which are 1 there, to a model with type_vocab_size=2, or input_ids "
+            "with a sep_token_id"
         )
     if inputs.attention_mask is not None:
         second = second & inputs.attention_mask.bool()
@@ -373,7 +374,9 @@ def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) ->
         InputError: the stack does not support it; it has another shape, or is not integer.
     """
     if "structure" not in stack.supports:
-        raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
+        raise InputError(
+            f"belongs_to was given, but the stack {stack.stack!r} does not support structure; leave it out"
+        )
     if tuple(belongs_to.shape) != tuple(hidden.shape[:2]) or belongs_to.is_floating_point():
         raise InputError(
             f"belongs_to is {belongs_to.dtype} of shape {tuple(belongs_to.shape)} but the input is "

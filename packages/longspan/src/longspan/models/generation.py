@@ -192,7 +192,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             kwargs[CACHE] = cache
         if self.decoder.sequence_group is not None:
             raise InputError(
-                "generate() goes on behind whole rows, and those of this model are divided between processes; generate "
+                "generate() continues whole rows, and those of this model are sharded between processes; generate "
                 "with a model that divide_sequence has not changed"
             )
         if not self.decoder.keeps_state and not kwargs.get("use_cache"):
@@ -235,8 +235,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             mechanism = block.attention.config.mechanism
             if type(stack.new_state(step)) not in (DynamicLayer, WindowLayer):
                 raise InputError(
-                    f"{what} holds keys and values, and attention {mechanism!r} keeps something "
-                    "else between steps; leave it out"
+                    f"{what} contains keys and values, and attention {mechanism!r} has another state; leave it out"
                 )
             if not supports(block.attention.config, "static_cache", causal=True):
                 several = f"a step of attention {mechanism!r} is not one graph for all lengths"

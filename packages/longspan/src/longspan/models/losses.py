@@ -40,8 +40,8 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
         classes = logits.shape[-1]
         beyond = labels[((labels < 0) | (labels >= classes)) & (labels != IGNORED)][0]
         raise InputError(
-            f"labels holds {int(beyond)}, but the model tells {classes} classes apart; give numbers from 0 to "
-            f"{classes - 1}, and {IGNORED} where there is nothing to guess"
+            f"labels holds {int(beyond)}, but the model has {classes} classes; give numbers from 0 to "
+            f"{classes - 1}, and {IGNORED} where there is nothing to predict"
         ) from None
     return total / ((labels != IGNORED).sum().clamp(min=1) if count is None else count)
 

@@ -21,8 +21,8 @@ LONGEST = ("max_length_q", "max_length_k")
 """Redundant arguments that come with it."""
 
 NOT_IN_GRAPH = (
-    "a row holds several documents, and no compiled graph reads them apart; run packed rows without torch.compile or "
-    "torch.export, or give one padded document a row"
+    "packed rows are not supported in a compiled graph; run them without torch.compile or "
+    "torch.export, or give one padded document per row"
 )
 
 
@@ -55,7 +55,7 @@ def documents_of(
     if given is None or (seq_idx is None and not ends and (position_ids is None or attention_mask is not None)):
         return None
     if torch.compiler.is_compiling() and (seq_idx is not None or ends):
-        raise InputError(f"seq_idx and cu_seq_lens_q say that {NOT_IN_GRAPH}")
+        raise InputError(f"seq_idx and cu_seq_lens_q: {NOT_IN_GRAPH}")
     shape, documents = tuple(given.shape[:2]), None
     for name, tensor in (("seq_idx", seq_idx), ("position_ids", position_ids)):
         check_tensor(name, tensor)
@@ -103,7 +103,7 @@ def _documents_of_ends(ends: Tensor, shape: tuple[int, ...], documents: Tensor |
         )
     numbers = torch.arange(len(ends) - 1, device=ends.device).repeat_interleave(ends[1:] - ends[:-1])[None]
     if documents is not None and not torch.equal(begins(documents), begins(numbers)):
-        raise InputError("seq_idx and cu_seq_lens_q say that documents begin in different places; give one of them")
+        raise InputError("documents begin in different places in seq_idx and cu_seq_lens_q; give one of them")
     return numbers if documents is None else documents
 
 
@@ -111,11 +111,11 @@ def check_packed(config: ModelFields, stack: StackConfig) -> None:
     """Raises `InputError` if a model does not support packed sequences."""
     if "packed" not in stack.supports:
         raise InputError(
-            f"seq_idx says that a row holds several documents, which the stack {stack.stack!r} does not read apart; "
+            f"seq_idx packs several documents in a row, which the stack {stack.stack!r} does not support; "
             "give each document a row of its own, or choose the stack 'sequential'"
         )
     if config.num_memory_tokens:
         raise InputError(
-            f"seq_idx says that a row holds several documents, but num_memory_tokens={config.num_memory_tokens} stand "
+            f"seq_idx packs several documents in a row, but num_memory_tokens={config.num_memory_tokens} come "
             "before each row; give each document a row of its own"
         )

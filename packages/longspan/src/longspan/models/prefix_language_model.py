@@ -86,7 +86,7 @@ class LongspanForPrefixLM(DecoderOnly):
         labels, keep, past = inputs.labels, inputs.logits_to_keep, tokens_before(cache)
         if labels is not None and (past or keep):
             name = f"cache with {past} tokens" if past else f"logits_to_keep={keep}"
-            raise InputError(f"{name} and labels, which are scored behind a whole source, do not go together; omit one")
+            raise InputError(f"{name} and labels, which are scored after a whole source, exclude each other; omit one")
         embeds = self._embedded(inputs.input_ids, inputs.inputs_embeds)
         if labels is None:
             laid = self._read(embeds, inputs.attention_mask, past)
@@ -185,8 +185,8 @@ class LongspanForPrefixLM(DecoderOnly):
         if self.config.pseudo_masks:
             if past and embeds.shape[1] != 1:
                 raise InputError(
-                    f"input_ids has {embeds.shape[1]} tokens behind a cache, and with pseudo_masks=True one is guessed "
-                    "at a time; give them so"
+                    f"input_ids has {embeds.shape[1]} tokens after a cache, and with pseudo_masks=True one is "
+                    "predicted at a time; give them so"
                 )
             first = embeds.shape[1]
             embeds, mask = self._with_token(embeds, mask, self._mask_token)

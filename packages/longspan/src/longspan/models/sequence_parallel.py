@@ -55,7 +55,7 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
 
     if not is_distributed():
         raise InputError(
-            "rows are divided between processes that torch.distributed knows, and it is not initialised; start them "
+            "sequence parallelism needs torch.distributed, which is not initialised; start the processes "
             "with torchrun and call torch.distributed.init_process_group() first"
         )
     check_divisible(model)
@@ -73,32 +73,32 @@ def check_divisible(model: nn.Module) -> None:
     with_decoder = bool(config is not None and config.is_encoder_decoder)
     if len(networks) != 1 + with_decoder or (with_decoder and not hasattr(model, "lm_head")):
         raise InputError(
-            f"{name} is no encoder alone, no LongspanForConditionalGeneration and no language model; rows are divided "
+            f"{name} is neither an encoder, a LongspanForConditionalGeneration nor a language model; rows are sharded "
             "between processes for these only"
         )
     network = networks[0]
     if with_decoder and network.returns.source:
         raise InputError(
-            f"the decoder beside the stack {network.stack.stack!r} reads more than the states of tokens, and whole "
-            "rows; choose the stack 'sequential' to divide rows between processes"
+            f"the decoder of a model with the stack {network.stack.stack!r} reads more than the states of tokens, "
+            "and whole rows; choose the stack 'sequential' to shard rows between processes"
         )
     if hasattr(model, "spec") and not (
         getattr(model, "reads_each_token", False) or getattr(model, "reads_first_token", False)
     ):
         raise InputError(
-            f"{name} looks for its output in a whole row, which no process holds; choose a head with an output for "
+            f"{name} derives its output from a whole row, which no process has; choose a head with an output for "
             "each token, such as LongspanForTokenClassification or LongspanForMaskedLM, or "
             "LongspanForSequenceClassification"
         )
     if "sharded" not in network.stack.supports:
         raise InputError(
             f"the stack {network.stack.stack!r} does more with tokens than attention does, and reads whole rows; "
-            "choose the stack 'sequential', 'star' or 'recurrent' to divide rows between processes"
+            "choose the stack 'sequential', 'star' or 'recurrent' to shard rows between processes"
         )
     if count := network.config.num_memory_tokens:
         raise InputError(
-            f"num_memory_tokens={count} stand before each row, which no process holds whole; leave "
-            "them out to divide rows between processes"
+            f"num_memory_tokens={count} come before each row, which no process has as a whole; leave "
+            "them out to shard rows between processes"
         )
     for attention in (module for module in network.modules() if isinstance(module, Attention)):
         check_support(attention.config, "sharded", causal=attention.causal)
@@ -175,7 +175,7 @@ def _globals_of_part(config: ModelFields, inputs: EncoderInputs, given: Tensor, 
         return tokens_among(config.global_tokens, inputs.input_ids, _real(shards, inputs.attention_mask, given))
     if config.global_tokens != "first":
         raise InputError(
-            f"global_tokens={config.global_tokens!r} looks at whole rows, which are divided between processes here; "
+            f"global_tokens={config.global_tokens!r} needs whole rows, which are sharded between processes here; "
             "pass a global_attention_mask"
         )
     shape = given.shape[:2]
@@ -211,15 +211,15 @@ def check_all_real(mask: Tensor | None, given: Tensor, group: Any) -> None:
     here = mask is not None and not bool(mask.all())
     if any(gathered_from(torch.tensor([here], device=given.device), group).flatten().tolist()):
         raise InputError(
-            "attention_mask tells padding from tokens, and rows that are divided between processes go on behind a "
-            "memory, which keeps no padding; give segments without any, or use_cache=False to read each by itself"
+            "attention_mask contains padding, and rows that are sharded between processes continue a "
+            "memory, which has no padding; give segments without any, or use_cache=False to process each separately"
         )
 
 
 def _refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise InputError(f"{name} was given with rows that are divided between processes; leave it out")
+            raise InputError(f"{name} was given with rows that are sharded between processes; leave it out")
 
 
 def _real(shards: Shards, mask: Tensor | None, given: Tensor) -> Tensor | None:

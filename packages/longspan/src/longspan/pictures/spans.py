@@ -26,7 +26,7 @@ def learned_spans(model: nn.Module) -> list[list[float]]:
     spans = [spans.tolist() for spans in layers if spans is not None]
     if not spans:
         raise InputError(
-            f"model {type(model).__name__} has no head whose weights say how far it looks; give one whose attention "
+            f"model {type(model).__name__} has no head that learns a span; give one whose attention "
             "learns spans that are the same for every token"
         )
     return spans

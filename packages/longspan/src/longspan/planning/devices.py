@@ -76,7 +76,7 @@ DEVICES: dict[str, Device] = {
         bandwidth=3.0e11,
         flops=_rates(121.0, 30.3),
         flex_share=AMPERE_FLEX,
-        source="NVIDIA L4 Tensor Core GPU datasheet, half of what it says with sparsity",
+        source="NVIDIA L4 Tensor Core GPU datasheet, half of its value with sparsity",
     ),
     "rtx4090": Device(
         name="NVIDIA GeForce RTX 4090 24 GB",

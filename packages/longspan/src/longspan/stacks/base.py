@@ -152,8 +152,9 @@ class StackCost:
 
 
 STACK_FEATURES = {
-    "structure": "Its blocks are given `Tokens.belongs_to` as it came.",
-    "packed": "Everything but attention treats every token alike, so that a row may hold several documents.",
+    "structure": "It passes `Tokens.belongs_to` to its blocks unchanged.",
+    "packed": "Everything but attention is computed for each token separately, so that a row "
+    "may hold several documents.",
     "sharded": "It reads rows that are sharded between processes (`Tokens.shards`), if its attention does.",
     "losses": "`AuxOutput.loss` has what inputs of attention add to the loss.",
     "memory_tokens": "It treats every place alike, so that memory tokens (`num_memory_tokens`) can precede a text.",

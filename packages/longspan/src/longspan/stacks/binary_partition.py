@@ -38,7 +38,7 @@ class NodeAttentionConfig(AttentionConfig):
     source: ClassVar[str] = "Ye et al. 2019, arXiv 1911.04070, section 3"
     causal: ClassVar[bool] = True
     sees_everything: ClassVar[bool] = True
-    support: ClassVar[Mapping[str, Support]] = {"globals": "its spans already tell each token of the whole text"}
+    support: ClassVar[Mapping[str, Support]] = {"globals": "its spans already cover the whole text"}
 
     neighbours: Count = 16
     clip_levels: Annotated[int, Range(0, 64)] = 6
@@ -77,7 +77,7 @@ class BinaryPartitionConfig(StackConfig):
         "attention": "which brings its own",
         "decoder_attention": "which brings its own",
         "normalization": "which normalises sums, as published",
-        "global_tokens": "whose spans already tell each token of the whole text",
+        "global_tokens": "whose spans already cover the whole text",
     }
 
     neighbours: Count = 16

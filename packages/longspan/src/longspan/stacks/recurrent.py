@@ -65,7 +65,7 @@ class RecurrentConfig(StackConfig):
     supports: ClassVar[frozenset[str]] = frozenset({"losses", "sharded"})
     bidirectional: ClassVar[bool] = False
     unused: ClassVar[Mapping[str, str]] = {
-        "decoder_layers": "which goes on with one text, and has no encoder beside it",
+        "decoder_layers": "which continues one text, and has no encoder",
     }
 
     memory_tokens: Whole = 512
@@ -147,8 +147,8 @@ class RecurrentConfig(StackConfig):
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:
             raise InputError(
-                "stack 'recurrent' cannot encode: it goes on with a text from segment to segment, whose later part an "
-                "encoder would have to know; use LongspanForCausalLM, or another stack"
+                "stack 'recurrent' cannot encode: it processes a text segment by segment, whose later part an "
+                "encoder would need; use LongspanForCausalLM, or another stack"
             )
         return Recurrent([block(layer) for layer in range(layers)], self, sizes.width)
 
@@ -248,13 +248,13 @@ class Recurrent(Sequential):
                 hidden = written
             elif tokens.shards is not None:
                 raise InputError(
-                    "cache holds keys and values, and rows that are divided between processes go on behind "
+                    "cache contains keys and values, and rows that are sharded between processes continue "
                     "hidden states; begin the text with a new cache"
                 )
             elif hidden.requires_grad and memory.get_seq_length():
                 raise InputError(
-                    "cache holds keys and values, from which nothing can learn; begin the text with a new "
-                    "cache, or go on under torch.no_grad()"
+                    "cache contains keys and values, which have no gradients; begin the text with a new "
+                    "cache, or continue under torch.no_grad()"
                 )
             else:
                 hidden = block(hidden, tokens, *given, layer_past=state)

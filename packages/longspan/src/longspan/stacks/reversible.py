@@ -76,7 +76,7 @@ class Reversible(Layers):
         super().__init__(blocks)
         self.recompute = True
         if Reversible._rebuilding is None:  # created here, since it imports PyTorch's whole compiler
-            reason = "a reversible stack rebuilds its activations, which no graph can say"
+            reason = "a reversible stack recomputes its activations, which a graph cannot express"
             Reversible._rebuilding = torch.compiler.disable(Reversible._keeping_none, reason=reason)
         self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.join != "average" else None
         self.join = nn.Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None

@@ -38,7 +38,7 @@ class StarConfig(StackConfig):
     causal: ClassVar[bool] = False
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
-        "normalization": "whose variant says where it normalises",
+        "normalization": "whose variant determines where it normalises",
         "intermediate_size": "which has no feed-forward layers",
         "activation_function": "which has no feed-forward layers",
         "activation_dropout": "which has no feed-forward layers",

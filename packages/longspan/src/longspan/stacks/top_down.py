@@ -134,8 +134,8 @@ class TopDownConfig(StackConfig):
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> TopDown:
         if sizes.causal:
             raise InputError(
-                "stack 'top_down' cannot write text by itself, since its segments hold later tokens; choose another "
-                "stack, or put a decoder beside it"
+                "stack 'top_down' cannot generate text without an encoder, since its segments contain later "
+                "tokens; choose another stack, or an encoder-decoder"
             )
         lower = layers - self.upper(layers)
         blocks = [block(layer) for layer in range(lower)]

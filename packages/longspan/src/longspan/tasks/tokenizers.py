@@ -50,7 +50,7 @@ def encode_placed(
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
-            f"tokenizer is {type(tokenizer).__name__}, which does not know where its tokens stand; give a fast one"
+            f"tokenizer is {type(tokenizer).__name__}, which does not return offsets of its tokens; give a fast one"
         )
     encoded = tokenizer(
         text=text,

@@ -79,7 +79,7 @@ def _part_of_batch(
     if "seq_idx" in batch:
         raise InputError(
             "rows hold several documents that are read apart (task.cross_documents is false), and "
-            "optimisation.parallel.sequence divides rows between processes; leave one of the two out"
+            "optimisation.parallel.sequence shards rows between processes; leave one of the two out"
         )
     if writes:  # the last token has usually no next one
         moved, length = batch["labels"][:, 1:], batch["input_ids"].shape[1]

@@ -66,7 +66,7 @@ class Parallel:
         check(self)
         if self.offload and not self.shard:
             raise InputError(
-                "optimisation.parallel.offload is true, which moves weights that are divided; set "
+                "optimisation.parallel.offload is true, which moves sharded weights; set "
                 "optimisation.parallel.shard too, or leave it out"
             )
 
@@ -237,7 +237,7 @@ def check_schedule(settings: Optimisation) -> None:
         rates = [function(step) for function in getattr(made, "lr_lambdas", ()) for step in (0, 1, steps // 2, steps)]
     except ZeroDivisionError:
         raise InputError(
-            f"optimisation.schedule is {settings.schedule!r}, which needs a step behind its warm-up, and "
+            f"optimisation.schedule is {settings.schedule!r}, which needs a step after its warm-up, and "
             f"optimisation.steps={steps} are all warm-up; give fewer warmup_steps, or more steps"
         ) from None
     except (TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
@@ -256,7 +256,7 @@ def check_reports(names: tuple[str, ...]) -> None:
     for name in names:
         if name == "none":
             if len(names) > 1:
-                raise InputError(f"optimisation.report_to is {show(list(names))}; 'none' stands alone")
+                raise InputError(f"optimisation.report_to is {show(list(names))}; 'none' excludes others")
             continue
         try:
             (callback,) = get_reporting_integration_callbacks([name])

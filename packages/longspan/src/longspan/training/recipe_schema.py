@@ -23,7 +23,7 @@ from longspan.training.recipe import Recipe
 from longspan.training.shipped import EXTENDS
 
 EXTENDS_HELP = (
-    "A recipe of the package, by name, or a .yaml file beside this one: this recipe says only what it changes of it."
+    "A recipe of the package, by name, or a .yaml file in the same folder: this recipe contains only what it changes."
 )
 _ATTENTION = {"$ref": "#/$defs/attention"}
 _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}

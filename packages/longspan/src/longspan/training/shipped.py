@@ -120,20 +120,20 @@ def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def _extended_file(name: Any, path: Path, what: str) -> Path:
     """Returns the file of the recipe that the recipe at `path` extends under `name`."""
-    remedy = "the name of a recipe of the package, or the path of a .yaml file beside this one"
+    remedy = "the name of a recipe of the package, or the path of a .yaml file in the same folder"
     if not isinstance(name, str) or not name:
         raise InputError(f"{what} extends {show(name)}; give {remedy}")
     if not _is_path(name):
         known = shipped_recipes()
         if name not in known:
             beside = os.path.isfile(path.parent / name)
-            hint = f"for the file beside it write ./{name}" if beside else _near(name)
+            hint = f"for the file in the same folder write ./{name}" if beside else _near(name)
             raise InputError(f"{what} extends {show(name)}, which is no recipe of the package; {hint}")
         file = known[name]
     else:
         file = path.parent / name
         if not os.path.isfile(file):
-            raise InputError(f"{what} extends {show(name)}, which is not a file beside it; give {remedy}")
+            raise InputError(f"{what} extends {show(name)}, which is not a file in the same folder; give {remedy}")
     if os.path.samefile(file, path):
         raise InputError(f"{what} extends itself; give {remedy}")
     return file

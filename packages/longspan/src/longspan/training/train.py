@@ -227,7 +227,7 @@ def _kind(recipe: Recipe) -> type[RecipeTrainer]:
     """Returns the Trainer class for the recipe's kind of parallelism."""
     parallel = recipe.optimisation.parallel
     if parallel.offload and is_main_process() and (process_count() == 1 or processes().device.type == "cpu"):
-        why = "one process holds all weights" if process_count() == 1 else "without a GPU the parts lie there anyway"
+        why = "one process has all weights" if process_count() == 1 else "without a GPU the parts lie there anyway"
         what = "optimisation.parallel.offload keeps parts of weights in the processor's memory"
         logger.warning("%s; it changes nothing, since %s", what, why)
     if not parallel.shard or process_count() == 1:

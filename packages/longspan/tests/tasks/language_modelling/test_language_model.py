@@ -183,5 +183,5 @@ def test_documents_that_are_read_apart_equal_each_alone(
 def test_a_stack_that_reads_whole_rows_cannot_read_documents_apart() -> None:
     config = LongspanConfig(vocab_size=261, stack={"stack": "universal"}, attention={"mechanism": "full"})
     task = LanguageModel(max_tokens=64, cross_documents=False)
-    with pytest.raises(InputError, match=r"task.cross_documents is false, .* stack 'universal' does not read apart"):
+    with pytest.raises(InputError, match=r"task.cross_documents is false, .* stack 'universal' does not support"):
         task.check_model(config)

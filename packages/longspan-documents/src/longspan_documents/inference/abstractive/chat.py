@@ -50,7 +50,7 @@ def check_template(tokenizer: Any, source: str, name: str) -> None:
     if not getattr(tokenizer, "chat_template", None):
         raise InputError(
             f"model {source!r} is a {name}, a language model whose tokenizer has no chat template; give its "
-            "instruction-tuned form, or put the chat_template.jinja that it was trained with beside its tokenizer"
+            "instruction-tuned form, or put the chat_template.jinja that it was trained with next to its tokenizer"
         )
 
 

@@ -121,7 +121,7 @@ def tagging_task(source: str, model: Any) -> Any | None:
     task: Any = task_beside(Path(source))
     if getattr(task, "tagger", None) is None:
         raise InputError(
-            f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "
+            f"model {source!r} weights tokens by importance, and no recipe in its folder names a tagger; train it with "
             "task.importance=tagger and task.tagger"
         )
     return replace(task, prefix="", max_source_tokens=model.config.max_position_embeddings)

@@ -143,7 +143,7 @@ def check_listing(body: Any) -> None:
     files = [shard["file"] for shard in body["shards"]]
     for number, file in enumerate(files):
         if file in files[:number]:
-            raise InputError(f"shards[{number}].file is {file!r}, which stands in the list twice")
+            raise InputError(f"shards[{number}].file is {file!r}, which is in the list twice")
 
 
 def check_search_listing(body: Any) -> None:
@@ -155,7 +155,7 @@ def check_search_listing(body: Any) -> None:
         fields, entries = _split(part, "entries", f"parts[{number}]")
         listed = from_plain(ListedPart, fields, f"parts[{number}]")
         if listed.file in files:
-            raise InputError(f"parts[{number}].file is {listed.file!r}, which stands in the list twice")
+            raise InputError(f"parts[{number}].file is {listed.file!r}, which is in the list twice")
         files.add(listed.file)
         for place, entry in enumerate(entries):
             # There may be a million entries: the slow check is used only for its error message.
@@ -233,7 +233,7 @@ def _document(about: Any, path: str, first: int) -> IndexedDocument:
             by_lines=frozenset(fields["by_lines"]),
         )
         if checked and passage.start <= checked[-1].start:
-            raise InputError(f"{place} does not begin behind the passage before it")
+            raise InputError(f"{place} does not begin after the passage before it")
         if passage.page is not None and passage.page > len(pages):
             raise InputError(f"{place}.page is {passage.page} of {len(pages)} pages")
         checked.append(passage)

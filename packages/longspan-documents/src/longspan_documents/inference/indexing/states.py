@@ -66,7 +66,7 @@ def open_model(source: str | Path, lower_layers: int | None = None, device: str 
         )
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
-            f"the tokenizer of {str(source)!r} does not tell places in the text; give one with tokenizer.json"
+            f"the tokenizer of {str(source)!r} does not return offsets in the text; give one with tokenizer.json"
         )
     return model, tokenizer
 
@@ -176,8 +176,8 @@ class StateReader:
         border = int(second_part(self.model.config, inputs))
         if border == len(ids):
             raise InputError(
-                "the tokenizer tells nothing of where a passage begins: neither a token type other than 0 nor a "
-                "separator stands behind the question; give the model's own tokenizer, with its template for pairs"
+                "the tokenizer does not mark where a passage begins: neither by a token type other than 0 nor by a "
+                "separator after the question; give the model's own tokenizer, with its template for pairs"
             )
         return border
 

@@ -114,7 +114,7 @@ def kind_of(source: Source) -> FileKind | None:
     check_read(source)
     named = next((kind for kind in READERS.values() if source.suffix and source.suffix in kind.endings), None)
     if named is not None and named.sure:
-        raise InputError(f"{source.name} is not {named.title}, whatever its name says; save it again, or rename it")
+        raise InputError(f"{source.name} is not {named.title}, despite its name; save it again, or rename it")
     return named
 
 

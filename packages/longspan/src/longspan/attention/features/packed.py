@@ -63,8 +63,8 @@ def each_document(attention: Callable[[Tensor, Tokens], Tensor], hidden: Tensor,
     """
     if torch.compiler.is_compiling():
         raise InputError(
-            "documents decide by their lengths what is computed, which no compiled graph can say; run packed rows "
-            "without torch.compile or torch.export, or give it one padded document a row"
+            "the computation for packed rows depends on the lengths of their documents, which a compiled graph "
+            "cannot express; run them without torch.compile or torch.export, or give one padded document per row"
         )
     if tokens.prefix is not None:
         raise InputError("prefix and documents were both given; give one document a row where a prefix is read")
@@ -168,8 +168,8 @@ def check_documents(documents: Tensor, mask: Tensor | None, *, name: str = "docu
     if len(unique) != len(pairs):
         again, number = unique[counts > 1][0].tolist()
         raise InputError(
-            f"{name} holds {number} twice in row {again}, with something else between; give every document a "
-            "number of its own, on all its tokens and in one run"
+            f"{name} holds {number} twice in row {again}, not contiguously; give every document a "
+            "number of its own, on contiguous tokens"
         )
     if mask is None:
         return
@@ -177,8 +177,10 @@ def check_documents(documents: Tensor, mask: Tensor | None, *, name: str = "docu
     if len(wrong):
         row_, place_ = wrong[0].tolist()
         number = int(documents[row_, place_])
-        told = "which the mask calls padding; give -1 there" if number >= 0 else "which the mask calls real; number it"
-        raise InputError(f"{name} holds {number} at place {place_} of row {row_}, {told}")
+        problem = (
+            "which is padding in the mask; give -1 there" if number >= 0 else "which is real in the mask; number it"
+        )
+        raise InputError(f"{name} holds {number} at place {place_} of row {row_}, {problem}")
 
 
 @shared_in_pass

@@ -307,13 +307,13 @@ def _check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
     assert shards is not None
     if hidden.shape[1] != shards.lengths[shards.rank]:
         raise InputError(
-            f"hidden has {hidden.shape[1]} tokens, but shards say that process {shards.rank} holds "
+            f"hidden has {hidden.shape[1]} tokens, but in shards, process {shards.rank} has "
             f"{shards.lengths[shards.rank]}; make shards of the same states"
         )
     structured = supports(attention.config, "structure")
     for flag in ("documents", "belongs_to", "prefix"):
         if getattr(tokens, flag) is not None and not (flag == "belongs_to" and structured):
-            raise InputError(f"{flag} was given with rows that are divided between processes; leave it out")
+            raise InputError(f"{flag} was given with rows that are sharded between processes; leave it out")
     check_support(attention.config, "sharded", causal=attention.causal)
     attention.check_tokens(hidden, replace(tokens, shards=None, belongs_to=None))
 

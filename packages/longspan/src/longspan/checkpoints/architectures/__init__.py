@@ -80,9 +80,9 @@ REFUSED = {
         "it has no place in Longspan's blocks; `longspan summarize --model` runs it as transformers has it, and "
         "`longspan lengthen` (longspan.lengthen in Python) lets it read longer texts so",
     ),
-    "mpnet": "its numbers by distance beside a table of positions have no place in Longspan's blocks; `--encoder` of "
-    "`longspan embed` and `longspan answer` runs it as transformers has it, and `longspan lengthen` (longspan.lengthen "
-    "in Python) lets it read more than its 512 tokens so",
+    "mpnet": "its relative position biases in addition to a table of positions have no place "
+    "in Longspan's blocks; `--encoder` of `longspan embed` and `longspan answer` runs it as transformers has it, "
+    "and `longspan lengthen` (longspan.lengthen in Python) lets it read more than its 512 tokens so",
     "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
     "Longspan's blocks; `--encoder` of `longspan embed` and `longspan answer` runs it as transformers has it, and "
     "`longspan lengthen` (longspan.lengthen in Python) lets it read more than its 8,192 tokens so",

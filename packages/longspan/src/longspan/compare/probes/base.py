@@ -12,7 +12,7 @@ import numpy as np
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 
-Form = Literal["both ways", "causal"]
+Form = Literal["bidirectional", "causal"]
 """Whether attention is bidirectional or causal."""
 
 HELD_OUT = 2**32
@@ -46,7 +46,7 @@ class Probe:
 
     name: ClassVar[str]
     """Its key in `PROBES`."""
-    forms: ClassVar[tuple[Form, ...]] = ("both ways", "causal")
+    forms: ClassVar[tuple[Form, ...]] = ("bidirectional", "causal")
     """The forms of attention that it supports, the better one first."""
     score: ClassVar[str] = "accuracy"
     """The reported score: "accuracy", the share of correct answers, or "bits per byte"."""

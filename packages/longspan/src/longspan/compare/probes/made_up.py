@@ -53,7 +53,7 @@ class Duplication(Probe):
     """
 
     name = "duplication"
-    forms = ("causal", "both ways")
+    forms = ("causal", "bidirectional")
     least = 8
     symbols = 32
 

@@ -79,7 +79,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
             inputs = with_documents(inputs, others)
         if inputs.seq_idx is not None and not self.reads_each_token:
             raise InputError(
-                f"seq_idx says that a row holds several documents, and {type(self).__name__} has one output for a "
+                f"seq_idx packs several documents in a row, and {type(self).__name__} has one output per "
                 "row; give each document a row of its own"
             )
         attention_mask, output_attentions = inputs.attention_mask, inputs.output_attentions

@@ -47,7 +47,7 @@ class HeadSpec:
         if not hasattr(module, cls.model):
             raise InputError(
                 f"head {cls.head!r} names the model class {cls.model}, which {module.__name__} does not have; define "
-                "it there, or say in `module` where it is"
+                "it there, or name its module in `module`"
             )
         return getattr(module, cls.model)
 

@@ -307,7 +307,7 @@ def _check(call: Call) -> None:
     if not call.query.is_cuda and device.type != "cpu":
         raise InputError(f"backend='flex' runs on CUDA and processors, and query is on {device}; use backend='blocked'")
     if device.type == "cpu" and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
-        raise InputError("backend='flex' has no gradients on a processor, and one is asked for; use backend='blocked'")
+        raise InputError("backend='flex' has no gradients on a processor, and one is needed; use backend='blocked'")
     if call.query.dtype not in TYPES:
         raise InputError(f"backend='flex' serves no {call.query.dtype}; use backend='blocked', or float32")
     if call.query.is_cuda and (width := min(call.query.shape[-1], call.value.shape[-1])) < LEAST_WIDTH:

@@ -183,7 +183,7 @@ def _parsed(line: str) -> tuple[int, str, str | None]:
     if match is None:
         raise InputError("a number and a sentence are missing; write lines such as '1 Mary moved to the bathroom.'")
     if rest and not rest[0].strip():
-        raise InputError("the question has no answer behind its tab; write 'Where is Mary?', a tab and the answer")
+        raise InputError("the question has no answer after its tab; write 'Where is Mary?', a tab and the answer")
     return int(match[1]), match[2], rest[0].strip() if rest else None
 
 

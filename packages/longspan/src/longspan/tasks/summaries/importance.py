@@ -76,7 +76,7 @@ def lemmatizer(language: str) -> Any:
 def check_reference(reference: str) -> None:
     """Raises `InputError` for a reference without a word."""
     if next(iter(placed_words(reference)), None) is None:
-        raise InputError("the reference holds no words; give the summary that tells what is important")
+        raise InputError("the reference holds no words; give a summary with words")
 
 
 def labels_of(offsets: Offsets, text: str, reference: str, language: str | None = None) -> list[int]:
