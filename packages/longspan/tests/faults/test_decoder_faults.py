@@ -15,7 +15,7 @@ GPT2 = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "bos_token_id"
 IDS = torch.full((2, 6), 5)
 
 MODELS: dict[str, tuple[str, dict[str, Any], str, list[str]]] = {
-    "cross attention": ("GPT2Model", GPT2 | {"add_cross_attention": True}, "causal", ["GPT2Model", "without an encoder"]),
+    "cross attention": ("GPT2Model", GPT2 | {"add_cross_attention": True}, "causal", ["GPT2Model", "cross-attention"]),
     "capped scores": ("Gemma2Model", TINY | {"head_dim": 4}, "causal", ["Gemma2Model", "softcap"]),
     "another mask": ("Llama4TextModel", TINY | {"num_local_experts": 1}, "causal", ["asks for another mask"]),
     "too many heads": ("LlamaModel", TINY, "per_head(causal, causal, full)", ["3 heads", "one pattern for each head"]),
