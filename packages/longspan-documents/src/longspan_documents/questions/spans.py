@@ -90,7 +90,7 @@ def read_spans(
         def parse(record: Record, number: int) -> SpanRow:
             row = span_row(record, f"{stem}:{number}")
             context = triviaqa.first_words(row.context, max_words)
-            answers = tuple(one for one in row.answers if one[0] + len(one[1]) <= len(context))
+            answers = tuple(answer for answer in row.answers if answer[0] + len(answer[1]) <= len(context))
             return replace(row, context=context, answers=answers)
 
         if ".jsonl" in path.name.lower():

@@ -273,13 +273,13 @@ def on_one_line(body: Traced) -> Traced:
         start = body.text.find(text) if text else 0
         body = body.part(start, start + len(text))
     if not text.isascii() and (ends := list(UNSPACED_LINE_END.finditer(text))):
-        return on_one_line(body.edited((one.start(), one.end(), "") for one in ends))
+        return on_one_line(body.edited((end.start(), end.end(), "") for end in ends))
     gaps = list(_WIDE_GAP.finditer(text))
     if not gaps:
         return body
-    if all(one[0] == "\n" for one in gaps):  # one character for one: every position stays
+    if all(gap[0] == "\n" for gap in gaps):  # one character for one: every position stays
         return Traced(text.replace("\n", " "), body.anchors, body.end)
-    return body.edited((one.start(), one.end(), " ") for one in gaps)
+    return body.edited((gap.start(), gap.end(), " ") for gap in gaps)
 
 
 NOVEL, TOLD = 20_000, 0.03

@@ -109,7 +109,7 @@ def _guess(data: bytes) -> str:
         best = guesses.best()
         if best is not None:
             # The library sorts equally likely ones by name; Western Windows is the most common of these.
-            equal = [one for one in guesses if (one.chaos, one.coherence) == (best.chaos, best.coherence)]
+            equal = [guess for guess in guesses if (guess.chaos, guess.coherence) == (best.chaos, best.coherence)]
             names = {name for one in equal for name in one.could_be_from_charset}
             likely = "cp1252" if "cp1252" in names else best.encoding
     option = f"name its encoding with the encoding option, for example --encoding {likely or 'latin-1'}"

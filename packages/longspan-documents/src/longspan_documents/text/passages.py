@@ -59,7 +59,7 @@ class Passage:
     @property
     def speakers(self) -> tuple[str, ...]:
         """The names of its speakers, in the order of their first turns."""
-        return tuple(dict.fromkeys(one.speaker for one in self.sentences if one.speaker))
+        return tuple(dict.fromkeys(sentence.speaker for sentence in self.sentences if sentence.speaker))
 
     @property
     def text(self) -> str:

@@ -102,7 +102,7 @@ class LongspanForMultiHop(LongspanWithHead):
         logits = [self.relevance(hidden), self.evidence(hidden), start, end]
         if attention_mask is not None:
             padding = ~attention_mask.bool()
-            logits = [each.masked_fill(padding, float("-inf")) for each in logits]
+            logits = [logit.masked_fill(padding, float("-inf")) for logit in logits]
         kinds = projected(self.answer_type, first)
         labels = (relevance_labels, evidence_labels, start_positions, end_positions, answer_types)
         relevance, evidence, start, end = logits
@@ -130,7 +130,7 @@ class LongspanForMultiHop(LongspanWithHead):
             InputError: some labels are passed without the others.
         """
         labels_by_name = dict(zip(LABELS, labels, strict=True))
-        wanted = [each for each in labels if each is not None]
+        wanted = [label for label in labels if label is not None]
         if not wanted:
             return None
         if missing := [name for name, each in labels_by_name.items() if each is None]:

@@ -66,8 +66,8 @@ def documents_of(
                 "of its document for each token"
             )
         documents = seq_idx.to(given.device).long()
-    for each in ends:
-        documents = _documents_of_ends(each.to(given.device), shape, documents)
+    for end in ends:
+        documents = _documents_of_ends(end.to(given.device), shape, documents)
     if documents is not None:
         mask = None if attention_mask is None else attention_mask.to(given.device).bool()
         if mask is None or tuple(mask.shape) == shape:  # the shape of the mask is checked with that of all masks

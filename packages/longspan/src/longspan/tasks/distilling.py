@@ -113,8 +113,8 @@ def prediction_loss(ours: Any, theirs: Any, real: Tensor, temperature: float) ->
     for name in (name for name in ours if name.endswith("logits")):
         scores = [wide(side[name]) / temperature for side in (ours, theirs)]
         if scores[0].shape == real.shape:
-            scores = [each.masked_fill(~real, HIDDEN) for each in scores]
-        student, teacher = (each.log_softmax(-1) for each in scores)
+            scores = [score.masked_fill(~real, HIDDEN) for score in scores]
+        student, teacher = (score.log_softmax(-1) for score in scores)
         losses.append(temperature**2 * functional.kl_div(student, teacher, reduction="batchmean", log_target=True))
     return torch.stack(losses).mean()
 

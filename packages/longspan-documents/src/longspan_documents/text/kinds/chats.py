@@ -63,7 +63,7 @@ def _messages(source: Source) -> list[tuple[str, str]] | None:
         return None
     for layout in LAYOUTS.values():
         records = content.get(layout.messages) if layout.messages and isinstance(content, Mapping) else content
-        if not isinstance(records, list) or not all(isinstance(one, Mapping) for one in records):
+        if not isinstance(records, list) or not all(isinstance(record, Mapping) for record in records):
             continue
         spoken = list(_spoken(records, layout))
         if spoken:
@@ -90,7 +90,7 @@ def _text(value: Any) -> str:
     """Returns a text, or the texts of Telegram's list of texts and objects."""
     if isinstance(value, list):
         pieces = [one.get("text") if isinstance(one, Mapping) else one for one in value]
-        return mend("".join(one for one in pieces if isinstance(one, str)))[0]
+        return mend("".join(piece for piece in pieces if isinstance(piece, str)))[0]
     return mend(_LINK.sub(lambda link: link[1] or link[2], value))[0] if isinstance(value, str) else ""
 
 

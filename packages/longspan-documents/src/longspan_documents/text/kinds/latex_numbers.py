@@ -158,6 +158,6 @@ class _Counters:
         self.values.update(dict.fromkeys(_SECTIONS[self.first :], 0))
 
     def _printed(self, name: str) -> str:
-        values = [self.values.get(one, 0) for one in _SECTIONS[self.first : _SECTIONS.index(name) + 1]]
+        values = [self.values.get(section, 0) for section in _SECTIONS[self.first : _SECTIONS.index(name) + 1]]
         letters = self.appendix and values and 0 < values[0] <= 26
         return ".".join([chr(64 + values[0]) if letters else str(values[0]), *map(str, values[1:])]) if values else ""

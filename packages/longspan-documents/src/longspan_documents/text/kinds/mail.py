@@ -166,7 +166,7 @@ class _Written:
 
 
 def _best(bodies: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    plain, pages = [one for one in bodies if not one[1]], [one for one in bodies if one[1]]
+    plain, pages = [body for body in bodies if not body[1]], [body for body in bodies if body[1]]
     words = sum(len(text.split()) for text, _ in plain)
     shown = sum(_words_shown(text) for text, _ in pages)
     return plain if plain and 2 * words >= shown else pages or plain

@@ -54,7 +54,7 @@ def _pieces(given: Any, name: str) -> Iterator[tuple[str, Sequence[Block]]]:
 def _cells(given: Any, name: str) -> list[Mapping[str, Any]]:
     sheets = given.get("worksheets") if isinstance(given, Mapping) else None
     holders = sheets if isinstance(sheets, list) else [given]
-    lists = [one.get("cells") for one in holders if isinstance(one, Mapping)]
+    lists = [holder.get("cells") for holder in holders if isinstance(holder, Mapping)]
     cells = [cell for some in lists if isinstance(some, list) for cell in some if isinstance(cell, Mapping)]
     if not cells:
         raise InputError(f"{name} holds no cells of a notebook; save it again, or save its text as .md")

@@ -302,13 +302,15 @@ def beginnings(form: Form, text: str) -> list[Start]:
     begun = {start.start for start in starts}
     guests = form.guests.finditer(text) if form.guests else ()
     starts += [
-        Start(one.start(), one.end(), name)
-        for one in guests
-        if one.start() not in begun and (name := _name_in(one)) is not None
+        Start(guest.start(), guest.end(), name)
+        for guest in guests
+        if guest.start() not in begun and (name := _name_in(guest)) is not None
     ]
     begun = {start.start for start in starts}
     notices = form.notices.finditer(text) if form.notices else ()
-    starts += [Start(one.start(), one.end(), None, is_notice=True) for one in notices if one.start() not in begun]
+    starts += [
+        Start(notice.start(), notice.end(), None, is_notice=True) for notice in notices if notice.start() not in begun
+    ]
     return sorted(starts, key=lambda start: start.start)
 
 

@@ -211,7 +211,7 @@ def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
 def _has_words(line: str) -> bool:
     """Whether a line consists of letters and digits, instead of character graphics."""
     marks = [one for one in line if not one.isspace()]
-    drawn = sum(not one.isalnum() and one not in ".,:;-–—'’\"“”()&?!" for one in marks)
+    drawn = sum(not mark.isalnum() and mark not in ".,:;-–—'’\"“”()&?!" for mark in marks)
     return 3 * drawn < len(marks) and (bool(_LETTERS.search(line)) or bool(_NUMERAL.fullmatch(line.strip())))
 
 

@@ -55,8 +55,8 @@ def _shown(pattern: Pattern, positions: int, keys: int, key_mask: Tensor | None,
     in BigBird, are looked up in one table instead of being drawn for every pair. If heads differ otherwise, each
     pattern is evaluated and applied to its heads."""
     heads = [pattern.head(index).alternatives() for index in range(pattern.heads or 1)]
-    common = [part for part in heads[0] if all(part in each for each in heads)]
-    own = [[part for part in each if part not in common] for each in heads]
+    common = [part for part in heads[0] if all(part in head for head in heads)]
+    own = [[part for part in head if part not in common] for head in heads]
     head_draws = [part.block_draws() for parts in own for part in parts]
     drawn = [draws for draws in head_draws if draws is not None]
     alike = len({(part.block, part.start, part.count) for part in drawn}) == 1 and len(drawn) == len(heads)
@@ -135,7 +135,7 @@ def _draws_of_rows(
         lengths = _lengths(keys, key_mask, device)[:, None]
         row = torch.arange(blocks, device=device)[None]
         draws = [torch.stack(each.of_length(lengths).draws(row), -1) for each in drawn]
-        whole = torch.stack([each.expand(len(lengths), -1, -1) for each in draws], 1)
+        whole = torch.stack([draw.expand(len(lengths), -1, -1) for draw in draws], 1)
         return F.pad(torch.where(whole < 0, NONE, whole).int(), (0, 0, 1, 0), value=NONE)
     heads = []
     for each in drawn:

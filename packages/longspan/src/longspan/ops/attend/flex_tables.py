@@ -59,7 +59,7 @@ class Tables:
             more = -(-keys // BLOCK) - partial.index.shape[-1]
             partial = Table(partial.count, F.pad(partial.index, (0, max(0, more))))
         parts = (partial, self.full, self.partial_of_keys, self.full_of_keys)
-        tensors = [None if each is None else getattr(each, name) for each in parts for name in ("count", "index")]
+        tensors = [None if part is None else getattr(part, name) for part in parts for name in ("count", "index")]
         return BlockMask((queries, keys), *tensors, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=mask_mod)  # pyright: ignore[reportArgumentType]
 
     def thinned(self, real: Tensor) -> Tables:

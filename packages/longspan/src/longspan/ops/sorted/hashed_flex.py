@@ -86,7 +86,7 @@ def attend_flex_hashed(
     vectors = [each.transpose(1, 2).reshape(-1, each.shape[-1]) for each in (query, value)]
     vectors += [] if key is None else [key.transpose(1, 2).reshape(-1, key.shape[-1])]
     shape, shares = (batch, heads * rounds, size), None
-    ordered = [_InOrder.apply(each, slots.rows, slots.places).unflatten(0, shape) for each in vectors]
+    ordered = [_InOrder.apply(vector, slots.rows, slots.places).unflatten(0, shape) for vector in vectors]
     if key is None:
         with torch.no_grad():
             shares = inverse_norms(vectors[0]).index_select(0, slots.rows).view(shape)
@@ -220,7 +220,7 @@ def band(length: int, back: int, ahead: int, device: torch.device) -> Tables:
         count = last - first + 1
         index = first[:, None] + torch.arange(int(count.max()))
         parts = (count, index.clamp(max=blocks - 1))
-        return Table(*(each.int()[None, None].to(device) for each in parts))
+        return Table(*(part.int()[None, None].to(device) for part in parts))
 
     return Tables(table(before, after), None, table(after, before), None)
 

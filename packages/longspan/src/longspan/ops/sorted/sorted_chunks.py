@@ -138,7 +138,7 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
     hidden = ~chunks.allow(places, keys)
     ids = [order.take(each) for each in order.ids.unbind(2)]
     hidden = hidden | (_around(ids[0], chunks).mT == NOWHERE)
-    same = [each == _around(each, chunks).mT for each in ids]
+    same = [id_ == _around(id_, chunks).mT for id_ in ids]
     if not across:
         own = torch.arange(order.count, device=places.device).view(-1, 1, 1) // (order.count // len(ids))
         rounds = _around(own.expand(*places.shape[:2], 1, 1).expand_as(places), chunks).mT
@@ -147,7 +147,7 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
     if not chunks.once:
         return hidden, None
     codes = [order.take(each) for each in order.chunks.unbind(2)]
-    around = [_around(each, chunks).mT for each in codes]
+    around = [_around(code, chunks).mT for code in codes]
     return hidden, _times(codes, around, same, order.count, chunks, across=across).clamp(min=1)
 
 

@@ -91,7 +91,7 @@ class PairLabels(Task):
         fillers = {"input_ids": padding_id(tokenizer), "token_type_ids": 0}
 
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
-            return pad(features, fillers) | {"labels": torch.tensor([one["labels"] for one in features])}
+            return pad(features, fillers) | {"labels": torch.tensor([feature["labels"] for feature in features])}
 
         return collate
 

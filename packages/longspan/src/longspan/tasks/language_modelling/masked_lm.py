@@ -170,7 +170,7 @@ class MaskedLM(CorpusTask):
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
             if not self.summary_tokens:
                 return pad(features, fillers, leading=[first] * len(features))
-            batch = pad(features, fillers, leading=[each["summaries"] for each in features])
+            batch = pad(features, fillers, leading=[feature["summaries"] for feature in features])
             return batch | padded_segments(features, padding)
 
         return collate

@@ -89,10 +89,10 @@ def padded_segments(features: Sequence[dict[str, Any]], padding: int) -> dict[st
     `contrast_mask` bool, and `contrast_places` `(B, K)` int64, the positions of the summary tokens, −1 without a
     segment; empty if no row has any.
     """
-    most = max(len(each["segments"]) for each in features)
+    most = max(len(feature["segments"]) for feature in features)
     if not most:
         return {}
-    rows = [{"input_ids": segment} for each in features for segment in each["segments"]]
+    rows = [{"input_ids": segment} for feature in features for segment in feature["segments"]]
     filled = pad(rows, {"input_ids": padding})
     places = torch.full((len(features), most), -1)
     shape = (len(features), most, filled["input_ids"].shape[1])

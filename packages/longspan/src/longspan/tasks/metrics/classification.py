@@ -78,4 +78,4 @@ def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BIN
     as in `reliability`.
     """
     groups = reliability(confidence, right, bins)
-    return sum(one.count * abs(one.accuracy - one.confidence) for one in groups) / max(1, len(confidence))
+    return sum(group.count * abs(group.accuracy - group.confidence) for group in groups) / max(1, len(confidence))
