@@ -30,10 +30,10 @@ class _OneByOne(Pipeline):
         return {"given": input_}
 
     def _forward(self, input_tensors: Any, **forward_parameters: Any) -> Any:
-        return {"told": self.ours(input_tensors["given"], **forward_parameters)}
+        return {"output": self.ours(input_tensors["given"], **forward_parameters)}
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> Any:
-        return model_outputs["told"]
+        return model_outputs["output"]
 
 
 class LongSummarization(_OneByOne):
@@ -55,7 +55,7 @@ class LongSummarization(_OneByOne):
         return [results] if isinstance(results, dict) else results
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> Any:
-        return model_outputs["told"][0]
+        return model_outputs["output"][0]
 
 
 class LongQuestionAnswering(_OneByOne):

@@ -35,13 +35,13 @@ def draw_reliability(curves: Mapping[str, Sequence[Bin]]) -> Figure:
     for number, (name, bins) in enumerate(curves.items()):
         axes = figure.add_subplot(1, len(curves), number + 1, facecolor=PAPER)
         axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=":")
-        largest = max((one.count for one in bins), default=1)
+        largest = max((bin_.count for bin_ in bins), default=1)
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], color=colour, linewidth=1.2)
+        axes.plot([bin_.confidence for bin_ in bins], [bin_.accuracy for bin_ in bins], color=colour, linewidth=1.2)
         axes.scatter(
-            [one.confidence for one in bins],
-            [one.accuracy for one in bins],
-            s=[20 + 120 * one.count / largest for one in bins],
+            [bin_.confidence for bin_ in bins],
+            [bin_.accuracy for bin_ in bins],
+            s=[20 + 120 * bin_.count / largest for bin_ in bins],
             color=colour,
             zorder=3,
         )

@@ -46,7 +46,7 @@ def _marked(text: str, parts: list[Shaded], start: int, end: int) -> Iterator[st
     yield as_text(text[done:end].rstrip())
 
 
-SAID = {
+HEADINGS = {
     "tagger": "Words by probability of importance",
     "reference": "Words that the reference names",
     "summary": "Words that the bundled model's summary names",
@@ -65,7 +65,7 @@ def importance_page(weighed: Weighed, title: str = "Importance") -> str:
         for each in weighed.words
     )
     facts = [counted(len(weighed.words), "word"), f"{weighed.important:,} important"]
-    heading = SAID[weighed.by]
+    heading = HEADINGS[weighed.by]
     rows = (
         f'<p class="legend"><span class="scale" aria-hidden="true"><i class="s{shade}"></i></span>'
         f'<span>{as_line(meaning)}</span><span class="key">{count:,}</span></p>\n'

@@ -197,7 +197,7 @@ class SpanAnswers(Task):
             if row.accepted != ()  # test questions have no known answer
         ]
         scores = {
-            score: 100 * sum(measure(text, said, normal) for text, said in known) / len(known)
+            score: 100 * sum(measure(text, answers, normal) for text, answers in known) / len(known)
             for score, measure in (("f1", partial(word_f1, both_empty=float(not trivia))), ("exact_match", exact_match))
             if known
         }

@@ -110,51 +110,59 @@ def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
 def _add_errors(app: FastAPI) -> None:
     """Return every error as one sentence."""
 
-    def said(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
+    def error_response(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
         return JSONResponse(problem(request.url.path, status, mend(sentence)[0]), status, headers)
 
     @app.exception_handler(AnyHTTPException)
     async def refused(request: Request, error: AnyHTTPException) -> Response:
         if (reason := disk_reason(error.__cause__)) is not None:
-            return said(request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space")
+            return error_response(
+                request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space"
+            )
         if error.status_code == 405:
             allowed = sorted({method for method in METHODS if _serves(app, request, method)})
-            return said(request, 405, _no_request(request), {"Allow": ", ".join(allowed)})
+            return error_response(request, 405, _no_request(request), {"Allow": ", ".join(allowed)})
         known = error.detail != HTTPStatus(error.status_code).phrase
-        return said(request, error.status_code, str(error.detail if known else _no_request(request)), error.headers)
+        return error_response(
+            request, error.status_code, str(error.detail if known else _no_request(request)), error.headers
+        )
 
     @app.exception_handler(InputError)
     async def wrong(request: Request, error: InputError) -> Response:
-        return said(request, 413 if isinstance(error, TooMuchError) else 422, str(error))
+        return error_response(request, 413 if isinstance(error, TooMuchError) else 422, str(error))
 
     @app.exception_handler(QueueFullError)
     async def full(request: Request, error: QueueFullError) -> Response:
         sentence = f"too many requests are waiting; come again in {error.seconds} s"
-        return said(request, 429, sentence, {"Retry-After": str(error.seconds)})
+        return error_response(request, 429, sentence, {"Retry-After": str(error.seconds)})
 
     @app.exception_handler(OSError)
     async def unwritten(request: Request, error: OSError) -> Response:
         if (reason := disk_reason(error)) is not None:
-            return said(request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space")
+            return error_response(
+                request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space"
+            )
         logging.getLogger(f"longspan.{__name__}").error("a request failed", exc_info=error)
-        return said(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
+        return error_response(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> Response:  # Starlette logs it
-        return said(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
+        return error_response(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         if isinstance(input_error := first.get("ctx", {}).get("error"), InputError):
-            return said(request, 422, str(input_error))
+            return error_response(request, 422, str(input_error))
         if first["type"] == "json_invalid":
             reason, place = first["ctx"]["error"], first["loc"][-1]
-            return said(request, 422, f"the body is no JSON: {reason[:1].lower()}{reason[1:]} (character {place})")
+            return error_response(
+                request, 422, f"the body is no JSON: {reason[:1].lower()}{reason[1:]} (character {place})"
+            )
         where = on_one_line(".".join(str(part) for part in first["loc"] if part != "body"))[:80] or "the body"
         value_given = first.get("input")
         value = f"={on_one_line(repr(value_given))[:80]}" if isinstance(value_given, str | int | float) else ""
-        return said(request, 422, f"{where}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}")
+        return error_response(request, 422, f"{where}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}")
 
 
 METHODS = ("DELETE", "GET", "POST")

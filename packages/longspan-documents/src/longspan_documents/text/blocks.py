@@ -173,13 +173,13 @@ class Document:
     def note(self) -> str | None:
         """A note for readers of results made from the document; None if there is none."""
         unread = tuple(page for page in self.pictures if page not in self.recognised)
-        told = [
+        page_notes = [
             f"{'pages' if len(pages) > 1 else 'page'} {numbers_in_words(pages)} of {len(self.pages)} "
             f"{'are pictures, which were' if len(pages) > 1 else 'is a picture, which was'} {what}"
             for pages, what in ((unread, "not read"), (self.recognised, "read by text recognition (OCR)"))
             if pages
         ]
-        return "; ".join([*told, *self.remarks]) or None
+        return "; ".join([*page_notes, *self.remarks]) or None
 
     @property
     def words(self) -> str:
@@ -282,7 +282,7 @@ def on_one_line(body: Traced) -> Traced:
     return body.edited((gap.start(), gap.end(), " ") for gap in gaps)
 
 
-NOVEL, TOLD = 20_000, 0.03
+NOVEL, PRONOUNS = 20_000, 0.03
 """Minimum words of a novel, and the share of "he" and "she" among them."""
 STAGED, DIRECTIONS, VERSES, VERSE = 2, 3, 20, 0.6
 """Signs of a stage that make a text of speeches a play; stage directions that count as one sign; lines that continue a
@@ -315,17 +315,17 @@ def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None
     if _is_spoken(document) and _signs_of_a_stage(document) >= STAGED:
         return "play"
     words = sum(len(sentence.split()) for sentence in sentences)
-    told = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
-    return "novel" if words >= NOVEL and told > TOLD * words else None
+    pronouns = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
+    return "novel" if words >= NOVEL and pronouns > PRONOUNS * words else None
 
 
 def _is_spoken(document: Document) -> bool:
     """Whether most of a text is speeches: turns, or paragraphs that begin with one of a few names ("Ann. Yes.")."""
-    told = sum(block.kind in SPOKEN for block in document.blocks)
-    if 2 * sum(block.kind == "turn" for block in document.blocks) > told:
+    prose = sum(block.kind in SPOKEN for block in document.blocks)
+    if 2 * sum(block.kind == "turn" for block in document.blocks) > prose:
         return True
     speeches = [times for times in Counter(_SPEECH.findall(document.text)).values() if times > 2]
-    return len(speeches) > 1 and 2 * sum(speeches) > told
+    return len(speeches) > 1 and 2 * sum(speeches) > prose
 
 
 def _signs_of_a_stage(document: Document) -> int:

@@ -183,7 +183,11 @@ def _show_what_opens(root: Any) -> None:
             continue
         if not words:
             words = _words(root, EMPTY | {"nav"})
-            ids = {one.get("id"): one for one in root.iter() if isinstance(one.tag, str) and one.get("id")}
+            ids = {
+                element.get("id"): element
+                for element in root.iter()
+                if isinstance(element.tag, str) and element.get("id")
+            }
         outer = button.getparent()
         heading = outer if outer is not None and re.fullmatch("h[1-6]", str(outer.tag)) else None
         behind = (button if heading is None else heading).getnext()
@@ -228,10 +232,10 @@ def _join_cells(root: Any) -> None:
     for table in root.iter("table"):
         if table.get("role") in {"presentation", "none"} or next(table.iter("th"), None) is None:
             continue
-        for cell in [one for tag in ("td", "th") for one in table.iter(tag)]:
-            inside = [one for one in cell.iter() if one is not cell and isinstance(one.tag, str)]
-            blocks = [one for one in inside if one.tag in _BLOCKS]
-            if not blocks or any(one.tag in {"table", "pre"} for one in inside):
+        for cell in [element for tag in ("td", "th") for element in table.iter(tag)]:
+            inside = [element for element in cell.iter() if element is not cell and isinstance(element.tag, str)]
+            blocks = [element for element in inside if element.tag in _BLOCKS]
+            if not blocks or any(element.tag in {"table", "pre"} for element in inside):
                 continue
             if len("".join(cell.itertext())) > SHORTEST_CELL:
                 continue

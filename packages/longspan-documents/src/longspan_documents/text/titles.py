@@ -106,13 +106,13 @@ def title_of(blocks: Sequence[Block]) -> str | None:
     """
     if framed := _in_frame(blocks[:FRAME]):
         return framed
-    told = [block for block in blocks if block.kind != "boilerplate"]
-    chapters = sum(block.kind == "heading" and _is_chapter(block.text) for block in told)
+    content = [block for block in blocks if block.kind != "boilerplate"]
+    chapters = sum(block.kind == "heading" and _is_chapter(block.text) for block in content)
     passed = False
-    for index, block in enumerate(told[:WITHIN]):
+    for index, block in enumerate(content[:WITHIN]):
         text = block.text.strip()
         if block.kind == "heading" and MANUAL_NAMES.fullmatch(text):
-            return _of_manual(blocks, told[index + 1 : index + 2])
+            return _of_manual(blocks, content[index + 1 : index + 2])
         if block.kind == "heading":
             if _is_chapter(text) and chapters > 1:
                 return None
@@ -123,13 +123,13 @@ def title_of(blocks: Sequence[Block]) -> str | None:
         elif block.kind in {"paragraph", "table", "code"}:
             if len(text) > PROSE and ENDED.search(text):
                 break
-            opens = passed or any(one.abstract or _is_abstract(one) for one in told[index + 1 : index + WITHIN])
+            opens = passed or any(one.abstract or _is_abstract(one) for one in content[index + 1 : index + WITHIN])
             line = block.kind == "paragraph" and len(text) <= LONGEST and len(text.split()) > 2
             if opens and line and not ENDED.search(text) and text[:1].isupper() and could_be_title(text):
                 return text
         passed = passed or bool(_HEAD_OF_PAGE.fullmatch(text) or _HEAD_OF_PAGE.match(text.split("\n")[0]))
-    top = [block.text for block in told[:WITHIN] if block.kind == "heading" and block.level == 1]
-    several = sum(block.kind == "heading" and block.level == 1 for block in told) > 1
+    top = [block.text for block in content[:WITHIN] if block.kind == "heading" and block.level == 1]
+    several = sum(block.kind == "heading" and block.level == 1 for block in content) > 1
     return top[0] if len(top) == 1 and not several and could_be_title(top[0]) else None
 
 

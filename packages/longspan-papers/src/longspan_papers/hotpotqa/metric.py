@@ -46,11 +46,11 @@ class Match(NamedTuple):
 NOTHING = Match(0.0, 0.0, 0.0)
 
 
-def match_answer(predicted: str | None, said: str) -> Match:
+def match_answer(predicted: str | None, expected: str) -> Match:
     """Compares the words of an answer, ignoring case, articles and punctuation; None is no prediction."""
     if predicted is None:
         return NOTHING
-    words, wanted = normalized(predicted), normalized(said)
+    words, wanted = normalized(predicted), normalized(expected)
     exact = float(words == wanted)
     if words != wanted and (words in SPECIAL or wanted in SPECIAL):
         return NOTHING
@@ -60,11 +60,11 @@ def match_answer(predicted: str | None, said: str) -> Match:
     return Match(exact, shared / len(words.split()), shared / len(wanted.split()))
 
 
-def match_facts(predicted: Collection[Fact] | None, said: Collection[Fact]) -> Match:
+def match_facts(predicted: Collection[Fact] | None, expected: Collection[Fact]) -> Match:
     """Compares sets of sentences; None is no prediction."""
     if predicted is None:
         return NOTHING
-    facts, wanted = set(predicted), set(said)
+    facts, wanted = set(predicted), set(expected)
     shared = len(facts & wanted)
     return Match(float(facts == wanted), shared / len(facts) if facts else 0.0, shared / len(wanted) if wanted else 0.0)
 

@@ -177,7 +177,9 @@ class CandidateChoice(Task):
             line = {"id": row.id, "query": row.query, "prediction": named[row.id], "answer": row.answer}
             lines.append({**line, "probabilities": each})
         known = [(line["prediction"], row.answer) for line, row in zip(lines, rows, strict=True) if row.answer]
-        scores = {"accuracy": 100 * sum(said == answer for said, answer in known) / len(known)} if known else {}
+        scores = (
+            {"accuracy": 100 * sum(predicted == answer for predicted, answer in known) / len(known)} if known else {}
+        )
         flavour = f"Accuracy over {counted(len(known), 'question')} with an answer."
         return Outcome(scores=scores, lines=lines, files={"predictions-wikihop.json": named}, flavour=flavour)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan.cli.terminal import Told, complain, say, silence, usable_streams
+from longspan.cli.terminal import ReportedExit, complain, say, silence, usable_streams
 from longspan.elsewhere import check_installed
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
 from longspan.imports import Table
@@ -144,7 +144,7 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as done:  # completion ends this way: its scripts, and the words that a shell requests
         return done.code if isinstance(done.code, int) else 0
     # Newer typer converts an interruption to its exit code itself.
-    if result == 130 and not isinstance(result, Told):
+    if result == 130 and not isinstance(result, ReportedExit):
         return _fail("interrupted", code=130)
     return result if isinstance(result, int) else 0
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from longspan.cli.terminal import Told, say, say_json
+from longspan.cli.terminal import ReportedExit, say, say_json
 
 PANEL = "Attention"
 
@@ -118,7 +118,7 @@ def compare(
         say(f"report: {report.folder / 'report.html'}")
     if stopped is not None:
         say("stopped; the report contains what was finished, and the same command continues from there", error=True)
-        raise typer.Exit(Told(128 + stopped.number))
+        raise typer.Exit(ReportedExit(128 + stopped.number))
     untrained = {result["cell"]["label"] for result in report.data["results"] if result["status"] == "left out"}
     untrained -= {result["cell"]["label"] for result in report.data["results"] if "score" in result["numbers"]}
     if untrained:

@@ -30,7 +30,7 @@ _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…�
 _PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
 
 
-class Told(int):
+class ReportedExit(int):
     """An exit code whose reason has already been printed."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from longspan.cli.terminal import Told, say
+from longspan.cli.terminal import ReportedExit, say
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
 
 PANEL = "Models"
@@ -106,4 +106,4 @@ def _end(sentence: str, number: int, *, tell: bool) -> NoReturn:
     """Exit with the code that a shell expects after a signal."""
     if tell:
         say(sentence, error=True)
-    raise typer.Exit(Told(128 + number)) from None
+    raise typer.Exit(ReportedExit(128 + number)) from None

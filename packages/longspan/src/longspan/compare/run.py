@@ -268,7 +268,7 @@ class Run:
     def keep(self, result: Result) -> Result:
         """Write a result to its file, and print its line."""
         write_result(result, self.file(result.cell))
-        self.tell(told(result))
+        self.tell(result_line(result))
         return result
 
     def leave_out(self, cell: Cell, expected: float, left: float) -> Result:
@@ -321,7 +321,7 @@ class Run:
         bar.refresh()
 
 
-def told(result: Result) -> str:
+def result_line(result: Result) -> str:
     """Returns a result on one line, for the terminal."""
     cell, numbers = result.cell, result.numbers
     what = f"seed {cell.seed}" if cell.kind == "quality" else f"{cell.tokens:,} tokens × {cell.rows}"

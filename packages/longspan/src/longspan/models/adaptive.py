@@ -63,7 +63,7 @@ class Projections(nn.ModuleList):
     """Matrices `(E, F)` from the embeddings' widths to the model's."""
 
     def __init__(self, widths: list[int], width: int) -> None:
-        super().__init__(ReadWeights(each, width, bias=False) for each in widths)
+        super().__init__(ReadWeights(part, width, bias=False) for part in widths)
 
     @torch.no_grad()
     def init_matrices(self) -> None:
@@ -143,7 +143,7 @@ class AdaptiveHead(nn.Module):
                 continue
             within = self._tail(cluster, states[rows]).gather(1, ids)[:, 0]
             predicted.append((rows, self._cluster(head[rows], cluster) + within))
-        rows, values = (torch.cat(each) for each in zip(*predicted, strict=True))
+        rows, values = (torch.cat(parts) for parts in zip(*predicted, strict=True))
         return -torch.zeros_like(values).index_copy(0, rows, values)
 
     def loss(self, states: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:

@@ -163,7 +163,7 @@ def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor
     """
     check_labels(labels, vectors.shape)
     counted = (exists & (labels != 0).any(-1)).flatten()
-    students, teachers = (each.flatten(0, 1).float() * counted[:, None] for each in (vectors, labels))
+    students, teachers = (tensor.flatten(0, 1).float() * counted[:, None] for tensor in (vectors, labels))
     count = counted.sum().clamp(min=1)
     single = (counted.float() - (students * teachers).sum(-1)).sum() / count
     # Missing ones are 0, and contribute 0.

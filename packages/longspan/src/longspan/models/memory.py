@@ -73,7 +73,7 @@ class MemoryFirst:
         hidden, times = output.all_hidden_states, output.aux.ponder_times
         return output._replace(
             states=self._text(output.states),
-            all_hidden_states=None if hidden is None else tuple(self._text(each) for each in hidden),
+            all_hidden_states=None if hidden is None else tuple(self._text(states) for states in hidden),
             aux=output.aux._replace(ponder_times=None if times is None else self._text(times)),
             memory=output.states[:, : self.count],
         )

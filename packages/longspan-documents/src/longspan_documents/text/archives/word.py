@@ -103,7 +103,9 @@ class _Reader:
         if self.body is None:
             raise archive.damaged(ValueError("it lacks its text"))
         styles = _tree(archive, self.related.get("styles", ""))
-        self.styles = {} if styles is None else {one.get(f"{_W}styleId"): one for one in styles.iter(f"{_W}style")}
+        self.styles = (
+            {} if styles is None else {element.get(f"{_W}styleId"): element for element in styles.iter(f"{_W}style")}
+        )
         self.scripts = {name: script for name in self.styles if (script := self._script_of_style(name))}
         self.bold = {name for name, style in self.styles.items() if _is_bold(style)}
         notes = {kind: _tree(archive, self.related.get(kind, "")) for kind in _NOTES.values()}

@@ -36,7 +36,7 @@ _LOST = re.compile(r"[~\s]?[(\[]\s*(?:[Ss]ee |cf\.? ?)?(?:[A-Z][a-z]{1,12}\.?)?\
 
 def theorems_of(text: str) -> dict[str, str]:
     """Returns the theorem-like environments that a file defines, with their titles."""
-    return {one["name"]: one["title"] for one in _THEOREM.finditer(text)}
+    return {match["name"]: match["title"] for match in _THEOREM.finditer(text)}
 
 
 def with_numbers(text: str) -> str:
@@ -127,11 +127,11 @@ class _Counters:
         self.first = 0 if _BOOK.search(text) else 1
         if not self.first:
             self.within = dict.fromkeys(("figure", "table", "equation"), "chapter")
-        for one in _THEOREM.finditer(text):
-            if one["shared"]:
-                self.shared[one["name"]] = one["shared"]
-            elif one["within"]:
-                self.within[one["name"]] = one["within"]
+        for match in _THEOREM.finditer(text):
+            if match["shared"]:
+                self.shared[match["name"]] = match["shared"]
+            elif match["within"]:
+                self.within[match["name"]] = match["within"]
         self.within.update(_WITHIN.findall(text))
         self.values: dict[str, int] = {}
         self.appendix = False

@@ -154,8 +154,8 @@ class _Written:
             bodies = [body for part in sorted_parts for body in part[0]]
             if kind == "multipart/alternative":
                 bodies = _best(bodies)
-            attached = [one for part in sorted_parts for one in part[1]]
-            return bodies, attached, [one for part in sorted_parts for one in part[2]]
+            attached = [leaf for part in sorted_parts for leaf in part[1]]
+            return bodies, attached, [leaf for part in sorted_parts for leaf in part[2]]
         if name or message.get_content_disposition() == "attachment":
             inline = kind.startswith("image/") and message.get("Content-ID")
             return [], ([] if inline else [name or f"a part of type {kind}"]), []
@@ -175,14 +175,14 @@ def _best(bodies: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 def _words_shown(page: str) -> int:
     """Counts the words of a page outside of tags, styles and scripts, in one pass."""
     words, inside = 0, None
-    for one in _PIECE.finditer(page):
-        name = (one[2] or "").lower()
+    for match in _PIECE.finditer(page):
+        name = (match[2] or "").lower()
         if inside is not None:
-            inside = None if one[1] and name == inside else inside
+            inside = None if match[1] and name == inside else inside
         elif name:
-            inside = None if one[1] else name
-        elif not one[0].startswith("<"):
-            words += len(one[0].split())
+            inside = None if match[1] else name
+        elif not match[0].startswith("<"):
+            words += len(match[0].split())
     return words
 
 

@@ -157,8 +157,8 @@ class _Reader:
 def _arguments(text: str) -> list[str]:
     """Returns the arguments of a macro line, with quotes."""
     return [
-        one[1].replace('""', '"') if one[1] is not None else one[2]
-        for one in re.finditer(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)', text)
+        match[1].replace('""', '"') if match[1] is not None else match[2]
+        for match in re.finditer(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)', text)
     ]
 
 

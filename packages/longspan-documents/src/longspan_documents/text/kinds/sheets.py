@@ -126,7 +126,7 @@ def main(data: bytes) -> str:
     shown, sheet = library.SheetVisibleEnum.Visible, library.SheetTypeEnum.WorkSheet
     try:
         book = library.CalamineWorkbook.from_filelike(BytesIO(data))
-        names = [one.name for one in book.sheets_metadata if one.visible == shown and one.typ == sheet]
+        names = [entry.name for entry in book.sheets_metadata if entry.visible == shown and entry.typ == sheet]
         sheets = _bounded(((name, book.get_sheet_by_name(name).to_python()) for name in names), "")
     except InputError as error:
         return json.dumps({"large": str(error).strip()})

@@ -260,7 +260,9 @@ def _pieces(block: Block, start: int, end: int, turn: Start | None) -> Iterator[
     elif _LEFT_OUT.fullmatch(body.text):
         yield Block(kind="boilerplate", body=body)
     else:
-        edits = [(one.start(), one.end(), "") for one in (*_MARKS.finditer(body.text), *_ONLY_TIME.finditer(body.text))]
+        edits = [
+            (match.start(), match.end(), "") for match in (*_MARKS.finditer(body.text), *_ONLY_TIME.finditer(body.text))
+        ]
         said = body.edited(sorted(edits)) if edits else body
         if said.text.strip():
             yield Block(kind="turn" if turn.name else "paragraph", body=said, speaker=turn.name)

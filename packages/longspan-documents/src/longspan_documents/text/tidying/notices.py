@@ -250,16 +250,18 @@ def without_notices(blocks: Sequence[Block]) -> list[Block]:
         # The first page of a manual, with its table of contents, may be left out as a whole.
         opens = any(block.kind == "boilerplate" and CONTENTS.fullmatch(block.text.strip()) for block in blocks)
         return result if opens or any(block.kind in SPOKEN for block in result) else list(blocks)
-    told = sum(len(block.text) for block in result if block.kind in SPOKEN and not _is_dense(block.text))
-    return result if told > LEFT * sum(len(blocks[index].text) for index in found) else list(blocks)
+    prose = sum(len(block.text) for block in result if block.kind in SPOKEN and not _is_dense(block.text))
+    return result if prose > LEFT * sum(len(blocks[index].text) for index in found) else list(blocks)
 
 
 def _is_about_rights(blocks: Sequence[Block]) -> bool:
     """Whether a document is a licence, a contract, or about rights, by its title and its words."""
-    told = [block for block in blocks if block.kind != "boilerplate"]
-    titles = [block.text for block in told[:3] if len(block.text) <= HEADING and not _COPYRIGHT.fullmatch(block.text)]
-    title = " ".join(titles[:1] if told and told[0].kind == "heading" else titles)
-    spoken = [block for block in told if block.kind in SPOKEN]
+    content = [block for block in blocks if block.kind != "boilerplate"]
+    titles = [
+        block.text for block in content[:3] if len(block.text) <= HEADING and not _COPYRIGHT.fullmatch(block.text)
+    ]
+    title = " ".join(titles[:1] if content and content[0].kind == "heading" else titles)
+    spoken = [block for block in content if block.kind in SPOKEN]
     if _CONTRACT.search(title):
         parties = sum(len(_PARTIES.findall(block.text)) for block in spoken[:100])
         return parties >= max(2, min(len(spoken), 100) / 4)
@@ -281,7 +283,7 @@ def _is_notice(block: Block) -> bool:
         return False
     if _FORMAL.match(text) or (_COPYRIGHT.fullmatch(text) and len(text) < SHORT):
         return True
-    starts = [one.start() for one in _PHRASE.finditer(text)]
+    starts = [match.start() for match in _PHRASE.finditer(text)]
     if not starts:
         return False
     near = starts[0] < (80 if len(text) > 2 * SHORT else NEAR)
@@ -338,9 +340,9 @@ def _is_part(heading: str) -> bool:
 
 def _is_legal(blocks: Sequence[Block], places: range, sure: Sequence[bool]) -> bool:
     """Whether a large part of some blocks is legal text."""
-    told = [place for place in places if blocks[place].kind != "boilerplate"]
-    total = sum(len(blocks[place].text) for place in told)
-    legal = sum(len(blocks[place].text) for place in told if sure[place] or _is_dense(blocks[place].text))
+    content = [place for place in places if blocks[place].kind != "boilerplate"]
+    total = sum(len(blocks[place].text) for place in content)
+    legal = sum(len(blocks[place].text) for place in content if sure[place] or _is_dense(blocks[place].text))
     return legal >= LEGAL * total and total > 0
 
 

@@ -86,9 +86,9 @@ def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
 
 def _unmarked(body: Traced, words: Words | None) -> Traced:
     edits = list(_mended(body.text, words)) if words is not None else []
-    for one in _ROLE.finditer(body.text) if "`_" in body.text else ():
-        start, end = one.span(one.lastgroup or 0)
-        edits += [(one.start(), start, ""), (end, one.end(), "")]
+    for match in _ROLE.finditer(body.text) if "`_" in body.text else ():
+        start, end = match.span(match.lastgroup or 0)
+        edits += [(match.start(), start, ""), (end, match.end(), "")]
     return body.edited(sorted(edits)) if edits else body
 
 

@@ -66,7 +66,7 @@ def _shown(pattern: Pattern, positions: int, keys: int, key_mask: Tensor | None,
     if alike and all(len(parts) == 1 for parts in own):
         return _any_of([*(_part(part, *options) for part in common), _looked_up(tuple(drawn), *options)])
     members = [_members(tuple(heads), pattern.heads or 1, device) for heads in by_pattern(pattern).values()]
-    shared = [_shown(each, *options) for each in by_pattern(pattern)]
+    shared = [_shown(pattern_, *options) for pattern_ in by_pattern(pattern)]
 
     def shown(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         visible = shared[0](b, h, query, key) & members[0][h]
@@ -134,7 +134,7 @@ def _draws_of_rows(
     if torch.compiler.is_compiling():  # values are unknown
         lengths = _lengths(keys, key_mask, device)[:, None]
         row = torch.arange(blocks, device=device)[None]
-        draws = [torch.stack(each.of_length(lengths).draws(row), -1) for each in drawn]
+        draws = [torch.stack(pattern_.of_length(lengths).draws(row), -1) for pattern_ in drawn]
         whole = torch.stack([draw.expand(len(lengths), -1, -1) for draw in draws], 1)
         return F.pad(torch.where(whole < 0, NONE, whole).int(), (0, 0, 1, 0), value=NONE)
     heads = []

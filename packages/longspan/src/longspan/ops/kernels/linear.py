@@ -169,9 +169,9 @@ def in_chunks(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) ->
         count = max(1, (length + size - 1) // size)
     extra = count * size - length
     if torch.compiler.is_compiling() or extra:
-        query, key, value = (F.pad(each, (0, 0, 0, extra)) for each in (query, key, value))
+        query, key, value = (F.pad(tensor, (0, 0, 0, extra)) for tensor in (query, key, value))
     # Unfolding, and padding back, where views and slices would hold an exported program to lengths of one kind.
-    query, key, value = (each.unfold(2, size, size).mT for each in (query, key, value))
+    query, key, value = (tensor.unfold(2, size, size).mT for tensor in (query, key, value))
     added = key.mT @ value
     # The sums before each chunk, and after the last one.
     totals = F.pad(added, (0, 0, 0, 0, 1, 0)) if sums is None else torch.cat([sums[:, :, None], added], dim=2)
@@ -235,7 +235,7 @@ class _Continued(torch.autograd.Function):
         query, key, value, *starts = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             return _through_chunks((query, key, value, starts[0]), (grad, grad_sums))
-        grads = tuple(torch.empty_like(each) for each in (query, key, value))
+        grads = tuple(torch.empty_like(tensor) for tensor in (query, key, value))
         later = grad_sums
         for piece, start in reversed(list(zip(_pieces(query, value), starts, strict=False))):
             part, keys, values, slope = _cut(piece, query, key, value, grad)
@@ -251,6 +251,6 @@ class _Continued(torch.autograd.Function):
 
 def _through_chunks(inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
     """The gradients of the inputs, as steps that autograd follows."""
-    needed = [each for each in inputs if each.requires_grad]
+    needed = [tensor for tensor in inputs if tensor.requires_grad]
     slopes = iter(torch.autograd.grad(in_chunks(*inputs), needed, grads, create_graph=True))
-    return tuple(next(slopes) if each.requires_grad else None for each in inputs)
+    return tuple(next(slopes) if tensor.requires_grad else None for tensor in inputs)

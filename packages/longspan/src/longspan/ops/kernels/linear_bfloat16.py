@@ -81,7 +81,7 @@ def _filled(tensor: Tensor, size: int) -> Tensor:
 def _summed(key: Tensor, value: Tensor) -> Tensor:
     """`Σ_j k_jᵀ v_j` `(B, H, F, D)` in float32."""
     size = max(1, min(SUMMED, key.shape[2]))
-    key, value = (_filled(each, size).unflatten(2, (-1, size)) for each in (key, value))
+    key, value = (_filled(tensor, size).unflatten(2, (-1, size)) for tensor in (key, value))
     return (key.mT @ value).sum(2, dtype=torch.float32)
 
 
@@ -89,7 +89,7 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, start: Tensor | None) 
     """What queries gather of the values up to their own place, and the sums after the last, in float32."""
     length = query.shape[2]
     size = max(1, min(CHUNK, length))
-    query, key, value = (_filled(each, size) for each in (query, key, value))
+    query, key, value = (_filled(tensor, size) for tensor in (query, key, value))
     mixed, after = _Continued.apply(query, key, value, start, size)  # pyright: ignore[reportGeneralTypeIssues]
     return mixed[:, :, :length], after
 

@@ -83,7 +83,7 @@ def attend_flex_hashed(
     chunks = replace(chunks, before=min(chunks.before, most_chunks), after=min(chunks.after, most_chunks))
     with torch.no_grad():
         slots = slots_of(ids, chunks, most)
-    vectors = [each.transpose(1, 2).reshape(-1, each.shape[-1]) for each in (query, value)]
+    vectors = [tensor.transpose(1, 2).reshape(-1, tensor.shape[-1]) for tensor in (query, value)]
     vectors += [] if key is None else [key.transpose(1, 2).reshape(-1, key.shape[-1])]
     shape, shares = (batch, heads * rounds, size), None
     ordered = [_InOrder.apply(vector, slots.rows, slots.places).unflatten(0, shape) for vector in vectors]
@@ -94,8 +94,8 @@ def attend_flex_hashed(
     contexts, sums, logs = _attend_slots(ordered, shares, slots.codes, chunks, rounds, dropout_prob)
     shape = (batch, length, heads, rounds, -1)
     contexts, sums, logs = (
-        _InPlace.apply(each.reshape(-1, each.shape[-1]), slots.places).view(shape)
-        for each in (contexts, sums[..., None].clamp(min=-NOTHING), logs[..., None].clamp(min=-NOTHING))
+        _InPlace.apply(tensor.reshape(-1, tensor.shape[-1]), slots.places).view(shape)
+        for tensor in (contexts, sums[..., None].clamp(min=-NOTHING), logs[..., None].clamp(min=-NOTHING))
     )
     factors = (logs - sums.logsumexp(3, keepdim=True)).exp() / (1 - dropout_prob if dropout_prob < 1 else 1)
     context = (contexts * factors).sum(3).to(value.dtype)  # factors are at least float32
@@ -153,7 +153,7 @@ def _attend_slots(
     """
     query, value, key = inputs
     length, size = query.shape[2], chunks.size
-    back, ahead = ((each + 1) * size - 1 for each in (chunks.before, chunks.after))
+    back, ahead = ((count + 1) * size - 1 for count in (chunks.before, chunks.after))
     tables = band(length, min(back, length), 0 if chunks.causal else min(ahead, length), query.device)
     block_mask = tables.block_mask(length, length, mask_of(codes, chunks, rounds))
     kind, what = _kind(query, value, rounds, chunks, dropout_prob), f"buckets in {query.dtype}"
@@ -212,7 +212,7 @@ def mask_of(codes: Tensor, chunks: Chunks, rounds: int) -> MaskMod:
 def band(length: int, back: int, ahead: int, device: torch.device) -> Tables:
     """Returns the key blocks for queries that see `back` keys before and `ahead` keys after them."""
     blocks = -(-length // BLOCK)
-    before, after = (-(-each // BLOCK) for each in (back, ahead))
+    before, after = (-(-count // BLOCK) for count in (back, ahead))
 
     def table(before: int, after: int) -> Table:
         row = torch.arange(blocks)

@@ -94,7 +94,7 @@ class _Run:
             self.norms = _sums(self.query, self.query, self.wide).add_(EPSILON * query.shape[-1]).rsqrt_()
         self.codes: list[Tensor] = []
         # Limited to the number of chunks.
-        self.reach = tuple(min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after))
+        self.reach = tuple(min(chunk_count, length // chunks.size + 1) for chunk_count in (chunks.before, chunks.after))
         self.generator = None
         if dropout_prob:
             self.generator = torch.Generator(device)

@@ -68,7 +68,7 @@ def means_so_far(hidden: Tensor, real: Tensor | None) -> Tensor:
     wide = torch.promote_types(hidden.dtype, torch.float32)
     flags = hidden.new_ones(1, 1, *hidden.shape[2:4], 1) if real is None else real[:, None, :, :, None].to(hidden.dtype)
     tokens = hidden if real is None else hidden * flags
-    before = (F.pad(each.sum(3, dtype=wide).cumsum(2)[:, :, :-1], (0, 0, 1, 0)) for each in (tokens, flags))
+    before = (F.pad(tensor.sum(3, dtype=wide).cumsum(2)[:, :, :-1], (0, 0, 1, 0)) for tensor in (tokens, flags))
     sums, counts = (each + own[:, :, :, 0] for each, own in zip(before, (tokens, flags), strict=True))
     return sums / counts.clamp(min=1)
 
@@ -140,12 +140,12 @@ def fused_blocks(
     pairs = zip(mixed.split([key.shape[-1], value.shape[-1]], -1), (key, value), strict=True)
     # Blocks before heads, so that rows and blocks become one dimension.
     inputs = [torch.cat([each.transpose(1, 2), own[:, :, first:].transpose(1, 2)], 3) for each, own in pairs]
-    inputs = [each.flatten(0, 1) for each in (query.transpose(1, 2), *inputs)]
+    inputs = [tensor.flatten(0, 1) for tensor in (query.transpose(1, 2), *inputs)]
     parts = []
     for start in range(0, max(1, len(inputs[0])), MOST_ROWS):
         rows = slice(start, start + MOST_ROWS)
         options: dict[str, Any] = {"attn_mask": None if bias is None else bias.to(query.dtype)[rows], "scale": scale}
-        parts.append(F.scaled_dot_product_attention(*(each[rows] for each in inputs), dropout_p=prob, **options))
+        parts.append(F.scaled_dot_product_attention(*(tensor[rows] for tensor in inputs), dropout_p=prob, **options))
     context = (parts[0] if len(parts) == 1 else torch.cat(parts)).unflatten(0, (query.shape[0], -1)).transpose(1, 2)
     return context if real is None else context * real[:, None, first:, :, None]
 

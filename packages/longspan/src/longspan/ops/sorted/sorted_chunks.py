@@ -55,9 +55,9 @@ def published_times(ids: Tensor, chunks: Chunks, *, across: bool) -> Tensor:
     order, length = _Order(ids, chunks), ids.shape[-1]
     places = torch.arange(length, device=ids.device)
     times = _times(
-        [each[..., :length, None] for each in order.chunks.unbind(2)],
-        [each[..., None, :length] for each in order.chunks.unbind(2)],
-        [each[..., None] == each[..., None, :] for each in ids.unbind(2)],
+        [tensor[..., :length, None] for tensor in order.chunks.unbind(2)],
+        [tensor[..., None, :length] for tensor in order.chunks.unbind(2)],
+        [tensor[..., None] == tensor[..., None, :] for tensor in ids.unbind(2)],
         order.count,
         chunks,
         across=across,
@@ -136,7 +136,7 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
     places = order.take(torch.arange(order.padded, device=order.ids.device).expand_as(order.ids[:, :, 0]))
     keys = _around(places, chunks).mT
     hidden = ~chunks.allow(places, keys)
-    ids = [order.take(each) for each in order.ids.unbind(2)]
+    ids = [order.take(tensor) for tensor in order.ids.unbind(2)]
     hidden = hidden | (_around(ids[0], chunks).mT == NOWHERE)
     same = [id_ == _around(id_, chunks).mT for id_ in ids]
     if not across:
@@ -146,7 +146,7 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
         hidden = hidden | ~(same_bucket & (rounds == own))
     if not chunks.once:
         return hidden, None
-    codes = [order.take(each) for each in order.chunks.unbind(2)]
+    codes = [order.take(tensor) for tensor in order.chunks.unbind(2)]
     around = [_around(code, chunks).mT for code in codes]
     return hidden, _times(codes, around, same, order.count, chunks, across=across).clamp(min=1)
 

@@ -155,7 +155,7 @@ class _Problem:
         place = _places(key, key_mask).repeat_interleave(heads, 0)
         whole = key_mask is None or (not key_mask.is_cuda and bool(key_mask.all()))
         mask = None if whole or key_mask is None else key_mask.repeat_interleave(heads, 0)
-        query, key, value = (each.to(wide).flatten(0, 1) for each in (query, key, value))
+        query, key, value = (tensor.to(wide).flatten(0, 1) for tensor in (query, key, value))
         budget, number = Budget(top_k, top_fraction, local), 0 if seed is None else int(seed)
         lengths = key.norm(dim=-1) if mask is None else key.norm(dim=-1).masked_fill(~mask, 0.0)
         if causal:
@@ -303,7 +303,7 @@ def _(query, *rest):  # type: ignore[no-untyped-def]
 
 @top_attention_backward.register_fake
 def _(grad, query, key, value, *rest):  # type: ignore[no-untyped-def]
-    return [each.new_empty(each.shape) for each in (query, key, value)]
+    return [tensor.new_empty(tensor.shape) for tensor in (query, key, value)]
 
 
 register_gradient(top_attention, top_attention_backward, tensors=5)

@@ -257,8 +257,8 @@ def _backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, table: Te
     problem = _Problem(query, key, value, table, *rest)
     upstream = grad.to(problem.query.dtype)
     grads = [
-        torch.zeros_like(each, memory_format=torch.contiguous_format)
-        for each in (problem.query, problem.key, problem.value, problem.table)
+        torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+        for tensor in (problem.query, problem.key, problem.value, problem.table)
     ]
     with full_precision(query):
         for chunk in problem.chunks() if query.numel() else ():
@@ -326,7 +326,7 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
 
 @partition_attention_backward.register_fake
 def _(grad, query, key, value, table, *rest):  # type: ignore[no-untyped-def]
-    return [each.new_empty(each.shape) for each in (query, key, value, table)]
+    return [tensor.new_empty(tensor.shape) for tensor in (query, key, value, table)]
 
 
 register_gradient(partition_attention, partition_attention_backward, tensors=6)

@@ -22,27 +22,27 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def exact_match(predicted: str, said: Sequence[str], normal: Callable[[str], str] = normalized) -> float:
+def exact_match(predicted: str, answers: Sequence[str], normal: Callable[[str], str] = normalized) -> float:
     """Returns 1 if the prediction equals an annotator's answer after `normal`; without answers, if it is empty."""
-    return float(any(normal(predicted) == normal(each) for each in said or [""]))
+    return float(any(normal(predicted) == normal(answer) for answer in answers or [""]))
 
 
 def word_f1(
-    predicted: str, said: Sequence[str], normal: Callable[[str], str] = normalized, *, both_empty: float = 1.0
+    predicted: str, answers: Sequence[str], normal: Callable[[str], str] = normalized, *, both_empty: float = 1.0
 ) -> float:
     """Returns the best F1 over words against the annotators' answers.
 
     Args:
         predicted: the answer of a model.
-        said: answers of the annotators; without any, the empty text.
+        answers: answers of the annotators; without any, the empty text.
         normal: normalisation of texts before their words are compared.
         both_empty: the F1 of two texts without a word: 1 in SQuAD 2.0, where it is "no answer", 0 in TriviaQA.
     """
-    return max(_f1(normal(predicted).split(), normal(each).split(), both_empty) for each in said or [""])
+    return max(_f1(normal(predicted).split(), normal(answer).split(), both_empty) for answer in answers or [""])
 
 
-def _f1(predicted: list[str], said: list[str], both_empty: float) -> float:
-    if not predicted and not said:
+def _f1(predicted: list[str], expected: list[str], both_empty: float) -> float:
+    if not predicted and not expected:
         return both_empty
-    shared = sum((Counter(predicted) & Counter(said)).values())
-    return 2 * shared / (len(predicted) + len(said))
+    shared = sum((Counter(predicted) & Counter(expected)).values())
+    return 2 * shared / (len(predicted) + len(expected))
