@@ -129,8 +129,8 @@ def _beside_bars(handler: Any) -> Any:
     """Returns a handler that prints above the bars for one that writes to a standard stream; others unchanged."""
     if not isinstance(handler, logging.StreamHandler) or handler.stream not in (sys.stdout, sys.stderr):
         return handler
-    beside = logging.StreamHandler(BesideBars(handler.stream))
-    beside.setLevel(handler.level)
-    beside.setFormatter(handler.formatter)
-    beside.filters = handler.filters
-    return beside
+    above_bars = logging.StreamHandler(BesideBars(handler.stream))
+    above_bars.setLevel(handler.level)
+    above_bars.setFormatter(handler.formatter)
+    above_bars.filters = handler.filters
+    return above_bars

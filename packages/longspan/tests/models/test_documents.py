@@ -170,7 +170,7 @@ def test_what_does_not_fit_is_one_sentence(case: int, make_config: Any) -> None:
 def test_models_that_read_whole_rows_refuse(make_config: Callable[..., Any]) -> None:
     packed = {"input_ids": torch.full((1, 6), 5), "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]])}
     for kind in (LongspanForSequenceClassification, LongspanForQuestionAnswering):
-        with pytest.raises(InputError, match=f"{kind.__name__} has one output for a row"):
+        with pytest.raises(InputError, match=f"{kind.__name__} has one output per row"):
             kind(make_config())(**packed)
     told = {"input_ids": packed["input_ids"], "seq_idx": torch.tensor([[0, 0, 0, 1, 1, 1]])}
     with pytest.raises(InputError, match="stack 'universal' does not support"):

@@ -68,7 +68,7 @@ def test_models_that_read_whole_rows(kind: type, changes: dict[str, Any], words:
 
 @pytest.mark.usefixtures("alone")
 def test_what_is_no_model() -> None:
-    with pytest.raises(InputError, match="Linear is no encoder alone, no LongspanForConditionalGeneration and no"):
+    with pytest.raises(InputError, match="Linear is neither an encoder, a LongspanForConditionalGeneration nor"):
         divide_sequence(torch.nn.Linear(2, 2))
 
 
@@ -76,8 +76,8 @@ def test_what_is_no_model() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"seq_idx": torch.zeros(1, 7, dtype=torch.int64)}, "seq_idx was given with rows that are divided"),
-        ({"belongs_to": torch.zeros(1, 7, dtype=torch.int64)}, "belongs_to was given with rows that are divided"),
+        ({"seq_idx": torch.zeros(1, 7, dtype=torch.int64)}, "seq_idx was given with rows that are sharded"),
+        ({"belongs_to": torch.zeros(1, 7, dtype=torch.int64)}, "belongs_to was given with rows that are sharded"),
     ],
 )
 def test_inputs_that_only_whole_rows_have(given: dict[str, Any], words: str) -> None:

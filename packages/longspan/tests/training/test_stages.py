@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.tasks import task_beside
+from longspan.tasks import task_of_folder
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.evaluate import evaluate
@@ -134,7 +134,7 @@ def test_the_card_is_that_of_all_stages(whole: Path) -> None:
 def test_the_model_is_that_of_the_last_stage(whole: Path) -> None:
     config = json.loads((whole / "config.json").read_text())
     assert [layer["left_tokens"] for layer in config["attention"]] == [6, 12]
-    task: Any = task_beside(whole)
+    task: Any = task_of_folder(whole)
     assert task.max_tokens == 48
     assert evaluate(whole, STAGED["data"]["validation"]).report["mode"] == "sliding, 48 tokens, step 24"
     side_by_side = {"evaluation.mode": "disjoint", "evaluation.tokens": 12}

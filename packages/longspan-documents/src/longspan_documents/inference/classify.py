@@ -85,7 +85,7 @@ def _load(model: str, device: str | None, dtype: str | None) -> Classifier:
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.model_use import other_use
     from longspan.models import LongspanForSequenceClassification
-    from longspan.tasks import task_beside
+    from longspan.tasks import task_of_folder
     from longspan.tasks.classification.classification import Classification
 
     loaded, tokenizer = load_pair(model, device, dtype)
@@ -93,7 +93,7 @@ def _load(model: str, device: str | None, dtype: str | None) -> Classifier:
     if not classifies or labels < 2:
         lack = f"which has {counted(labels, 'label')}" if classifies else "which does not classify"
         raise other_use(model, type(loaded).__name__, lack, labels)
-    task = task_beside(Path(model))
+    task = task_of_folder(Path(model))
     task = task if isinstance(task, Classification) else Classification()
     return Classifier(loaded, tokenizer, task.fitted(loaded.config))
 

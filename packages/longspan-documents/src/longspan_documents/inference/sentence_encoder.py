@@ -209,11 +209,11 @@ class SentenceEncoder:
 
 @lru_cache(maxsize=2)
 def _load(source: str, device: str | None, dtype: str | None) -> SentenceEncoder:
-    from longspan.checkpoints.pooling import beside
+    from longspan.checkpoints.pooling import checkpoint_file
     from longspan.checkpoints.published import load_published, longest_text
     from longspan.model_files import read_json
 
-    file = beside(source, "config.json") if os.path.isdir(os.path.expanduser(source)) else None
+    file = checkpoint_file(source, "config.json") if os.path.isdir(os.path.expanduser(source)) else None
     if file is not None and str(read_json(file).get("model_type", "")).startswith("longspan"):
         model, tokenizer, most = _ours(source, device, dtype)
     else:

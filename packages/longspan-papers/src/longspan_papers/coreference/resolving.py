@@ -114,14 +114,14 @@ def _load(source: str, device: str | None, dtype: str | None) -> Resolver:
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.model_use import other_use
     from longspan.models import LongspanForCoreference
-    from longspan.tasks import task_beside
+    from longspan.tasks import task_of_folder
     from longspan_papers.coreference.task import Coreference
 
     model, tokenizer = load_pair(source, device, dtype)
     if not isinstance(model, LongspanForCoreference):
         raise other_use(source, type(model).__name__, "which finds no coreference")
-    beside = task_beside(Path(source))
-    task = beside if isinstance(beside, Coreference) else Coreference().fitted(model.config)
+    task = task_of_folder(Path(source))
+    task = task if isinstance(task, Coreference) else Coreference().fitted(model.config)
     return Resolver(model, tokenizer, task)
 
 

@@ -78,11 +78,11 @@ def headed(row: QuestionRow) -> QuestionRow:
 def chunk_reader(model: Any, tokenizer: Any, folder: Path) -> ChunkReader:
     """Returns a reader with the task of the recipe in the model's folder; else with a task inferred from model and
     tokenizer."""
-    from longspan.tasks import task_beside
+    from longspan.tasks import task_of_folder
     from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
     from longspan_papers.natural_questions.task import NaturalQuestions
 
-    if (task := task_beside(folder)) is not None:
+    if (task := task_of_folder(folder)) is not None:
         return ChunkReader(model, tokenizer, task)
     marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
     return ChunkReader(model, tokenizer, NaturalQuestions(markers=marked).fitted(model.config))

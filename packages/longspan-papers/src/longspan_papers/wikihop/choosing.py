@@ -117,7 +117,7 @@ def load_chooser(model: str | Path, device: str | None = None, dtype: str | None
 def _load(model: str, device: str | None, dtype: str | None) -> Chooser:
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForCandidateScoring
-    from longspan.tasks import task_beside
+    from longspan.tasks import task_of_folder
     from longspan_papers.wikihop.task import CandidateChoice
 
     loaded, tokenizer = load_pair(model, device, dtype)
@@ -126,9 +126,9 @@ def _load(model: str, device: str | None, dtype: str | None) -> Chooser:
             f"model {model!r} is a {type(loaded).__name__}, which does not choose among candidates; give one that "
             "`longspan train` made for the task candidate_choice"
         )
-    beside = task_beside(Path(model))
+    task = task_of_folder(Path(model))
     return Chooser(
-        loaded, tokenizer, (beside if isinstance(beside, CandidateChoice) else CandidateChoice()).fitted(loaded.config)
+        loaded, tokenizer, (task if isinstance(task, CandidateChoice) else CandidateChoice()).fitted(loaded.config)
     )
 
 

@@ -286,7 +286,7 @@ class AttentionConfig:
         return f"{self.mechanism}({options})" if options else self.mechanism
 
     @classmethod
-    def beside(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def without_replaced(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns `options` without those that options in `given` replace."""
         out = {other for name, others in cls.replaces.items() if given.get(name) is not None for other in others}
         return {name: value for name, value in options.items() if name not in out}

@@ -227,7 +227,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         `changes` are arguments of `attend`.
         """
         long, rows = self.calls(parts)
-        context = attend(**(long | changes))[:, :, parts.beside :]
+        context = attend(**(long | changes))[:, :, parts.global_keys :]
         if parts.mask is not None:
             context = context.masked_fill(~parts.mask[:, None, :, None], 0)
         return context, None if rows is None else attend(**(rows | changes))
@@ -235,7 +235,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
     def calls(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """Returns arguments of `attend` for long queries, after a row for each global key, and for global queries."""
         query, key, value = self.project(parts.long)
-        count, options = parts.beside, {"dropout_prob": self.dropout_prob, "scale": self.scale}
+        count, options = parts.global_keys, {"dropout_prob": self.dropout_prob, "scale": self.scale}
         terms = self.near_terms(query)
         long: dict[str, Any] = {"pattern": self.pattern_behind(count), "terms": terms, **options}
         if parts.slots is None or parts.globals is None:
@@ -323,7 +323,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Returns the weights of both softmaxes, each token at its own position."""
         parts = taken_apart(hidden, tokens, self.pad_globals)
-        count, length = parts.beside, hidden.shape[1]
+        count, length = parts.global_keys, hidden.shape[1]
         identity = torch.eye(count + length, dtype=hidden.dtype, device=hidden.device)
         identity = identity.expand(len(hidden), self.heads, -1, -1)
         weights, rows = self.gathered(parts, value=identity, backend="reference")

@@ -153,11 +153,11 @@ def check_longest(configs: Sequence[AttentionConfig], tokens: int, memory: int =
     for layer, config in enumerate(configs):
         longest = config.reach().longest
         if longest is not None and longest < tokens + memory:
-            beside = f" and num_memory_tokens={memory} together" if memory else ""
+            also = f" and num_memory_tokens={memory} together" if memory else ""
             remedy = f"give {config.describe()} a longer maximum, or the model a shorter one"
             raise InputError(
                 f"attention of layer {layer} takes at most {longest} tokens, fewer than "
-                f"max_position_embeddings={tokens}{beside}; {remedy}"
+                f"max_position_embeddings={tokens}{also}; {remedy}"
             )
 
 

@@ -44,7 +44,7 @@ def pooling_of(source: str | Path) -> Pooling:
     Raises:
         InputError: a file is damaged, or names unknown modules or modes.
     """
-    listed = beside(source, MODULES)
+    listed = checkpoint_file(source, MODULES)
     if listed is None:
         return Pooling()
     kinds = {kind_of(module): module for module in modules_in(listed)}
@@ -53,29 +53,29 @@ def pooling_of(source: str | Path) -> Pooling:
             f"model '{source}' is a sentence encoder with the module {other[0]!r}, which is not read here; use "
             "--encoder (encoder=… in Python), which reads all of its files"
         )
-    text = beside(source, TEXT)
+    text = checkpoint_file(source, TEXT)
     lower = text is not None and bool(read_json(text).get("do_lower_case"))
     place = str(kinds.get("Pooling", {}).get("path", ""))
-    file = beside(source, f"{place}/config.json") if place else None
+    file = checkpoint_file(source, f"{place}/config.json") if place else None
     return Pooling(lower=lower) if file is None else Pooling(mode=_mode(read_json(file), source), lower=lower)
 
 
 def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
     """Copies the pooling files of `source`, including weights of layers after the pooling, into the folder of a model
     made from it, which reads `max_tokens` tokens. Returns whether there are any."""
-    listed = beside(source, MODULES)
+    listed = checkpoint_file(source, MODULES)
     if listed is None:
         return False
     modules = modules_in(listed)
     (folder / MODULES).write_text(json.dumps(modules, indent=2), encoding="utf-8")
     names = [f"{module['path']}/config.json" for module in modules if module.get("path")]
     for name in (*names, TEXT, SETTINGS):
-        if (file := beside(source, name)) is not None:
+        if (file := checkpoint_file(source, name)) is not None:
             settings = read_json(file) | ({"max_seq_length": max_tokens} if name == TEXT else {})
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(json.dumps(settings, indent=2), encoding="utf-8")
     for place in [module["path"] for module in modules if module.get("path") and kind_of(module) != "Transformer"]:
-        if (file := beside(source, f"{place}/{WEIGHTS}")) is not None:
+        if (file := checkpoint_file(source, f"{place}/{WEIGHTS}")) is not None:
             (folder / place).mkdir(exist_ok=True)
             copyfile(file, folder / place / WEIGHTS)
     return True
@@ -117,7 +117,7 @@ def modules_in(file: Path) -> list[dict[str, Any]]:
     return modules
 
 
-def beside(source: str | Path, name: str) -> Path | None:
+def checkpoint_file(source: str | Path, name: str) -> Path | None:
     """Returns a file of a folder or of a Hub repository; None if it does not exist."""
     folder = Path(os.path.expanduser(source))
     if folder.is_dir():

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from longspan.checkpoints.pooling import MODULES, SETTINGS, TEXT, beside, kind_of, modules_in
+from longspan.checkpoints.pooling import MODULES, SETTINGS, TEXT, checkpoint_file, kind_of, modules_in
 from longspan.errors import InputError, one_sentence
 from longspan.model_files import read_header, read_json
 from longspan.settings import show
@@ -147,7 +147,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
 
 def _modules(source: str | Path) -> dict[str, Any]:
     """Returns the fields of `SentenceModules` from the module list."""
-    listed = beside(source, MODULES)
+    listed = checkpoint_file(source, MODULES)
     if listed is None:
         return {}
     fields: dict[str, Any] = {}
@@ -242,7 +242,7 @@ def _filled(layer: nn.Module, weights: Mapping[str, Tensor], what: str) -> nn.Mo
 def _weights(source: str | Path, place: str) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    file = beside(source, f"{place}/model.safetensors")
+    file = checkpoint_file(source, f"{place}/model.safetensors")
     if file is None:
         raise InputError(
             f"model '{source}' has no {place}/model.safetensors; save its weights as safetensors (pickles are not read)"
@@ -253,5 +253,5 @@ def _weights(source: str | Path, place: str) -> dict[str, Tensor]:
 
 def _json_of_model(source: str | Path, name: str) -> dict[str, Any]:
     """Returns the content of a small JSON file of the model; empty if it does not exist."""
-    file = beside(source, name)
+    file = checkpoint_file(source, name)
     return {} if file is None else read_json(file)

@@ -177,9 +177,9 @@ def _architecture_of(name: str, config: dict[str, Any]) -> str | None:
     named = (config.get("architectures") or [None])[0]
     if named is None or "For" not in named or config.get("is_encoder_decoder"):
         return named
-    from longspan.checkpoints.pooling import MODULES, beside
+    from longspan.checkpoints.pooling import MODULES, checkpoint_file
 
-    return named if beside(name, MODULES) is None else f"{named.partition('For')[0]}Model"
+    return named if checkpoint_file(name, MODULES) is None else f"{named.partition('For')[0]}Model"
 
 
 def check_path(path: Path, argument: str) -> None:

@@ -184,8 +184,8 @@ def split_of(splits: Iterable[str], split: str) -> str | None:
 
 def _unknown(name: str, root: str, kind: Kind[Any]) -> InputError:
     folders = [path.name for path in Path(root).iterdir()] if root and Path(root).is_dir() else []
-    beside = [str(path) for path in Path(name).parent.iterdir()] if Path(name).parent.is_dir() else []
-    near = get_close_matches(name, [SYNTHETIC, *kind.named, *READERS, *folders, *beside, *KNOWN], n=1, cutoff=0.75)
+    siblings = [str(path) for path in Path(name).parent.iterdir()] if Path(name).parent.is_dir() else []
+    near = get_close_matches(name, [SYNTHETIC, *kind.named, *READERS, *folders, *siblings, *KNOWN], n=1, cutoff=0.75)
     first, *inside = Path(name).parts
     made = f"{first}/{inside[0]} is what an earlier step writes: do that first" if first == "runs" and inside else ""
     ends = [made, f"did you mean {near[0]!r}?" if near else "", kind.hint]

@@ -166,10 +166,10 @@ class Shards(Processes):
         self._count_ring(what, total)
         return _reduced(total, self.group) if total.numel() else total
 
-    def behind(self, count: int) -> Shards:
+    def with_leading(self, count: int) -> Shards:
         """Returns the shards of rows with `count` additional positions in front, which the first process holds."""
         longer = (self.lengths[0] + count, *self.lengths[1:])
-        return self.once(("behind", count), lambda: replace(self, lengths=longer, _shared={}, sent=self.sent))
+        return self.once(("leading", count), lambda: replace(self, lengths=longer, _shared={}, sent=self.sent))
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """Returns a value that all layers share, created by the first one that requests it."""

@@ -55,7 +55,7 @@ def build_task(options: Any) -> Any:
     return from_plain(task_class(name), {key: value for key, value in options.items() if key != "name"}, "task")
 
 
-def task_beside(folder: Path) -> Any | None:
+def task_of_folder(folder: Path) -> Any | None:
     """Returns the task that a model was trained for, from the recipe in its folder; None if there is none."""
     if not (folder / RECIPE).is_file():
         return None

@@ -116,9 +116,9 @@ def tagging_task(source: str, model: Any) -> Any | None:
 
     if not stack_config(model.config.stack).reads().importance:
         return None
-    from longspan.tasks import task_beside
+    from longspan.tasks import task_of_folder
 
-    task: Any = task_beside(Path(source))
+    task: Any = task_of_folder(Path(source))
     if getattr(task, "tagger", None) is None:
         raise InputError(
             f"model {source!r} weights tokens by importance, and no recipe in its folder names a tagger; train it with "

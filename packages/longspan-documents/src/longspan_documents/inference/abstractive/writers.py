@@ -291,9 +291,9 @@ class OwnWriter(Writer):
 
         task, query = self.task, asked.query
         if query is not None:
-            from longspan.tasks import task_beside
+            from longspan.tasks import task_of_folder
 
-            task = task_beside(Path(self.source))
+            task = task_of_folder(Path(self.source))
             if task is None or getattr(task, "global_tokens", None) != "question":
                 raise InputError(
                     f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "

@@ -123,7 +123,7 @@ def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) ->
         belongs = None if tokens.belongs_to is None else near.of_own(tokens.belongs_to)
         parts = parts._replace(slots=torch.where(there, 0, -1), globals=copies, belongs=belongs)
     long, rows = attention.calls(parts)
-    context = attention.merge_heads(attend(**long)[:, :, parts.beside :])
+    context = attention.merge_heads(attend(**long)[:, :, parts.global_keys :])
     out = projected(attention.output, in_order(context, place).masked_fill((near.own < 0)[..., None], 0))
     if rows is None or known is None:
         return out
@@ -151,10 +151,10 @@ def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Toke
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     count, mask = past.shape[1], tokens.mask
     if shards.rank:
-        return attention(hidden, replace(tokens, shards=shards.behind(count)))
+        return attention(hidden, replace(tokens, shards=shards.with_leading(count)))
     mask = None if mask is None else functional.pad(mask, (count, 0), value=True)
     both = torch.cat([past.to(hidden.dtype), hidden], dim=1)
-    return attention(both, replace(tokens, mask=mask, shards=shards.behind(count)))[:, count:]
+    return attention(both, replace(tokens, mask=mask, shards=shards.with_leading(count)))[:, count:]
 
 
 def all_before(attention: OffsetAttention, past: Tensor, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens]:

@@ -32,7 +32,7 @@ class Parts(NamedTuple):
     belongs: Tensor | None = None
 
     @property
-    def beside(self) -> int:
+    def global_keys(self) -> int:
         """The number of global keys, G, before the long ones."""
         return 0 if self.slots is None else self.slots.shape[1]
 

@@ -57,7 +57,7 @@ def _with_own_options(attention: Any, present: AttentionConfig) -> Any:
             f"choose attention={present.mechanism!r}"
         )
     if not isinstance(attention, AttentionConfig):
-        spec = {**present.beside(tables_of(present).handed_on, spec), **spec}
+        spec = {**present.without_replaced(tables_of(present).handed_on, spec), **spec}
     check_trained(spec, present)
     return spec
 
@@ -208,7 +208,7 @@ def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
     handed_on: Mapping[str, Any] = {}
     if present is not None and present.mechanism == spec["mechanism"]:
         handed_on = tables_of(present).handed_on
-    return {**kind.defaults_for(max_tokens, spec), **kind.beside(handed_on, spec), **spec}
+    return {**kind.defaults_for(max_tokens, spec), **kind.without_replaced(handed_on, spec), **spec}
 
 
 def _updated(present: Spec, attention: str, options: Spec) -> Spec:
@@ -220,4 +220,4 @@ def _updated(present: Spec, attention: str, options: Spec) -> Spec:
 
 def _changed(present: Spec, options: Spec) -> Spec:
     """Returns a layer with changed options, without those that they replace."""
-    return attention_config(present).beside(present, options) | options
+    return attention_config(present).without_replaced(present, options) | options

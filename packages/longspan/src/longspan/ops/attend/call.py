@@ -53,7 +53,7 @@ class Call:
         return [self.query, self.key, self.value, *(tensor for term in self.terms for tensor in term.tensors)]
 
     @property
-    def beside(self) -> int:
+    def global_keys(self) -> int:
         """Number of global keys, G."""
         return 0 if self.slots is None else self.slots.shape[1]
 

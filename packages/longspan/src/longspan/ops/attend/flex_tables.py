@@ -79,17 +79,23 @@ class Tables:
 
 
 def tables_of_rows(
-    pattern: Pattern, queries: int, keys: int, offset: int, beside: int, device: torch.device, key_mask: Tensor | None
+    pattern: Pattern,
+    queries: int,
+    keys: int,
+    offset: int,
+    extra_keys: int,
+    device: torch.device,
+    key_mask: Tensor | None,
 ) -> Tables:
     """Returns the tables of a pattern, with rows of each length if the pattern depends on it. With a mask, every block
     is partial, because any key may be hidden.
 
     Args:
-        beside: number of additional keys after those of the text, which all queries see.
+        extra_keys: number of additional keys after those of the text, which all queries see.
         key_mask: `(B, S)` bool.
     """
-    masked = key_mask is not None or beside > 0
-    sizes = (queries, keys, offset, beside, masked, device)
+    masked = key_mask is not None or extra_keys > 0
+    sizes = (queries, keys, offset, extra_keys, masked, device)
     if not pattern.reads_length:
         return tables_of(pattern, *sizes)
     shared = patterns_of_rows(pattern, key_mask, keys)
@@ -101,10 +107,10 @@ def tables_of_rows(
 
 @cached
 def tables_of(
-    pattern: Pattern, queries: int, keys: int, offset: int, beside: int, masked: bool, device: torch.device
+    pattern: Pattern, queries: int, keys: int, offset: int, extra_keys: int, masked: bool, device: torch.device
 ) -> Tables:
     """Returns the tables of a pattern that does not depend on the length, computed on the host from its tiles."""
-    by_head = {part: _tables_of_head(part, queries, keys, offset, beside, masked) for part in by_pattern(pattern)}
+    by_head = {part: _tables_of_head(part, queries, keys, offset, extra_keys, masked) for part in by_pattern(pattern)}
     tables = _side_by_side([by_head[pattern.head(index)] for index in range(pattern.heads or 1)], dim=1)
     parts = [
         *_of_one_width(tables.partial, tables.full),
@@ -114,7 +120,7 @@ def tables_of(
     return Tables(*placed)  # pyright: ignore[reportArgumentType]
 
 
-def _tables_of_head(pattern: Pattern, queries: int, keys: int, offset: int, beside: int, masked: bool) -> Tables:
+def _tables_of_head(pattern: Pattern, queries: int, keys: int, offset: int, extra_keys: int, masked: bool) -> Tables:
     """Returns the tables of one head, `(1, 1, …)`."""
     rows, columns = visible_tiles(pattern, queries, keys, offset, BLOCK)
     query, key = rows * BLOCK, columns * BLOCK
@@ -122,9 +128,9 @@ def _tables_of_head(pattern: Pattern, queries: int, keys: int, offset: int, besi
     # The last block of keys is never full when the sequence ends inside it.
     full = key + BLOCK <= keys
     full = full & ~full if masked else full & pattern.every(Span(query + offset, ends[0] + offset, key, ends[1]))
-    sizes = -(-queries // BLOCK), -(-(keys + beside) // BLOCK)
+    sizes = -(-queries // BLOCK), -(-(keys + extra_keys) // BLOCK)
     partial = rows[~full] * sizes[1] + columns[~full]
-    if beside:  # all queries see the last blocks
+    if extra_keys:  # all queries see the last blocks
         last = torch.arange(keys // BLOCK, sizes[1]) + torch.arange(sizes[0])[:, None] * sizes[1]
         partial = torch.cat([partial, last.flatten()]).unique()
     pairs = [(partial // sizes[1], partial % sizes[1]), (rows[full], columns[full])]
@@ -178,12 +184,12 @@ def _side_by_side(tables: list[Tables], dim: int) -> Tables:
 
 
 def block_mask_in_graph(
-    pattern: Pattern, queries: int, keys: int, offset: int, beside: int, mask_mod: MaskMod, device: torch.device
+    pattern: Pattern, queries: int, keys: int, offset: int, extra_keys: int, mask_mod: MaskMod, device: torch.device
 ) -> BlockMask:
     """Returns the block mask in a compiled graph, with dynamic lengths: a table of all blocks, each partial or hidden.
     `pattern` has the lengths of the rows, as a tensor `(B or 1, 1, 1)`, if it depends on them."""
     query = torch.arange(0, queries, BLOCK, device=device)[:, None]
-    key = torch.arange(0, keys + beside, BLOCK, device=device)[None, :]
+    key = torch.arange(0, keys + extra_keys, BLOCK, device=device)[None, :]
     # The end of the text inside a block need not be handled: the predicate hides what follows.
     span = Span(query + offset, query + offset + BLOCK - 1, key, key + BLOCK - 1)
     some = torch.stack(
@@ -193,9 +199,9 @@ def block_mask_in_graph(
         ],
         dim=1,
     )
-    if beside:
+    if extra_keys:
         some = some | (key + BLOCK > keys)
     count = some.sum(-1, dtype=torch.int32)
     order = torch.argsort(some.to(torch.int8), dim=-1, descending=True, stable=True).to(torch.int32)
-    sizes = {"BLOCK_SIZE": BLOCK, "mask_mod": mask_mod, "seq_lengths": (queries, keys + beside)}
+    sizes = {"BLOCK_SIZE": BLOCK, "mask_mod": mask_mod, "seq_lengths": (queries, keys + extra_keys)}
     return BlockMask.from_kv_blocks(count, order, **sizes)

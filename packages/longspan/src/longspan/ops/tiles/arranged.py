@@ -246,14 +246,14 @@ class _Filled(Arranged):
     """Keys padded at both ends, or cut to the visible ones, so that every query tile sees the same number of key tiles.
 
     Attributes:
-        before, behind: keys added at each end, negative where keys are cut off.
+        before, after: keys added at each end, negative where keys are cut off.
     """
 
     before: int
-    behind: int
+    after: int
 
     def gradients(self, grads: list[Tensor]) -> list[Tensor]:
-        back = (0, 0, -self.before, -self.behind)
+        back = (0, 0, -self.before, -self.after)
         return [grads[0], F.pad(grads[1], back), F.pad(grads[2], back), *grads[3:]]
 
 
@@ -273,27 +273,27 @@ def _fill(call: Call) -> _Filled | None:
         return None
     margin = -(-left // size) * size
     before = margin - call.query_offset
-    behind = -(-queries // size) * size + -(-right // size) * size + margin - keys - before
+    after = -(-queries // size) * size + -(-right // size) * size + margin - keys - before
     whole = call.is_square and queries**2 <= ONE_TILE
-    if whole and queries**2 * SCORE_COST[size] <= least_cost(call.pattern, queries, keys + before + behind, margin):
+    if whole and queries**2 * SCORE_COST[size] <= least_cost(call.pattern, queries, keys + before + after, margin):
         return None
     real = torch.ones(1, keys, dtype=torch.bool, device=call.query.device) if call.key_mask is None else call.key_mask
-    mask = F.pad(real.expand(call.query.shape[0], -1), (before, behind))
+    mask = F.pad(real.expand(call.query.shape[0], -1), (before, after))
     slots = call.slots
     filled = replace(
         call,
-        key=_filled_up(call.key, before, behind),
-        value=_filled_up(call.value, before, behind),
+        key=_filled_up(call.key, before, after),
+        value=_filled_up(call.value, before, after),
         key_mask=mask,
         slots=None if slots is None else torch.where(slots < 0, slots, slots + before),
         query_offset=margin,
     )
-    return _Filled(filled, before, behind)
+    return _Filled(filled, before, after)
 
 
-def _filled_up(tensor: Tensor, before: int, behind: int) -> Tensor:
+def _filled_up(tensor: Tensor, before: int, after: int) -> Tensor:
     """Returns `(B, H, S, D)` with this many zeros added, or keys removed, at each end, without zeroing memory that is
     then overwritten."""
-    middle = tensor[:, :, max(0, -before) : tensor.shape[2] + min(0, behind)]
-    zeros = [tensor.new_zeros(*tensor.shape[:2], max(0, count), tensor.shape[3]) for count in (before, behind)]
+    middle = tensor[:, :, max(0, -before) : tensor.shape[2] + min(0, after)]
+    zeros = [tensor.new_zeros(*tensor.shape[:2], max(0, count), tensor.shape[3]) for count in (before, after)]
     return torch.cat([zeros[0], middle, zeros[1]], dim=2)

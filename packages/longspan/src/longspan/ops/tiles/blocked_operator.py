@@ -46,11 +46,11 @@ def blocked_cost(call: Call) -> float:
     queries, keys = call.query.shape[2], call.key.shape[2]
     sizes = (call.pattern, queries, keys, call.query_offset)
     if not call.terms and ((call.pattern.heads or 1) > 1 or call.slots is not None):
-        beside = call.beside * (queries + call.global_rows * keys)
-        return MIXED_COST * (_tiles_of_heads(*sizes) + beside)
+        extra = call.global_keys * (queries + call.global_rows * keys)
+        return MIXED_COST * (_tiles_of_heads(*sizes) + extra)
     scores = best_layout(*sizes, call.query.device).scores
     if call.terms:
-        return SCORE_COST * (scores + call.beside * queries) + TILE_COST * queries
+        return SCORE_COST * (scores + call.global_keys * queries) + TILE_COST * queries
     fixed = APART_COST if call.pattern.near_far() and call.is_square else TILE_COST
     return SCORE_COST * scores + fixed * queries + CALL_COST
 

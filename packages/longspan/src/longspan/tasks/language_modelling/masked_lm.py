@@ -124,9 +124,9 @@ class MaskedLM(CorpusTask):
         before, after = around(tokenizer)
         room = self.max_tokens - len(before) - len(after) - self.summary_tokens
         if room <= 0:
-            beside = f" and summary_tokens={self.summary_tokens}" if self.summary_tokens else ""
+            also = f" and summary_tokens={self.summary_tokens}" if self.summary_tokens else ""
             raise InputError(
-                f"max_tokens={self.max_tokens} leaves no room in addition to the special tokens{beside}; raise it"
+                f"max_tokens={self.max_tokens} leaves no room in addition to the special tokens{also}; raise it"
             )
         files = self.token_files(rows, tokenizer, training=training, folder=folder)
         special = np.array(sorted({*tokenizer.all_special_ids}), dtype=np.int64)
