@@ -25,7 +25,7 @@ RECIPES: list[tuple[str, str, str]] = [
     (LEVELS, "model.attention=etc", "'etc' has no causal form, since its global tokens see the whole text"),
     (SPANS, "model.attention=etc", "'etc' has no causal form"),
     (ETC, "model.attention=longformer", "task.summary_tokens=16 needs attention that reads structure"),
-    (ETC, "task.summary_tokens=300", "max_tokens=256 leaves no room beside the special tokens and summary_tokens=300"),
+    (ETC, "task.summary_tokens=300", "leaves no room in addition to the special tokens and summary_tokens=300"),
 ]
 """Shipped recipe, what is changed, and words of the refusal."""
 COMPARED: list[tuple[str, str, str]] = [

@@ -75,7 +75,7 @@ def test_a_batch_in_one_row() -> None:
 @pytest.mark.parametrize(
     ("task", "stack", "sentence"),
     [
-        ("classification, max_tokens: 61", "sequential", "SequenceClassification has one output per row"),
+        ("classification, max_tokens: 61", "sequential", "SequenceClassification has one output for a row"),
         ("masked_lm, max_tokens: 61", "universal", "stack 'universal' does not support"),
         ("language_stream, max_tokens: 16", "sequential", "segments of a stream go on"),
     ],
