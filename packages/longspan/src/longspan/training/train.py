@@ -232,7 +232,7 @@ def _kind(recipe: Recipe) -> type[RecipeTrainer]:
         logger.warning("%s; it changes nothing, since %s", what, why)
     if not parallel.shard or process_count() == 1:
         return RecipeTrainer
-    from longspan.training.sharding import OffloadingTrainer, ShardedTrainer
+    from longspan.training.sharded_trainer import OffloadingTrainer, ShardedTrainer
 
     return OffloadingTrainer if parallel.offload else ShardedTrainer
 

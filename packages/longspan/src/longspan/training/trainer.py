@@ -277,7 +277,7 @@ def make_trainer(
         callbacks=[finite, CutEachGradient(recipe.optimisation.weight_gradient_clip)],
     )
     if recipe.optimisation.parallel.sequence > 1:
-        from longspan.training.divided_rows import divide_rows
+        from longspan.training.sequence_parallel import divide_rows
 
         divide_rows(trainer, recipe.optimisation.parallel.sequence)
     trainer.head_rate = recipe.optimisation.head_learning_rate
