@@ -40,7 +40,7 @@ def plain(annotation: Any) -> Any:
 
 
 def with_options(func: griffe.Function) -> None:
-    """Give a function that takes options the arguments and the docstring that `longspan.options.takes` makes."""
+    """Give a function the arguments and the docstring that `longspan.options.expand_options` makes."""
     made: Any = importlib.import_module(func.module.path)
     for name in func.path.removeprefix(f"{func.module.path}.").split("."):
         made = getattr(made, name)
@@ -74,7 +74,7 @@ class PlainTypes(griffe.Extension):
         attr.annotation = plain(attr.annotation)
 
     def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
-        if any(str(decorator.value).startswith("takes(") for decorator in func.decorators):
+        if any(str(decorator.value).startswith("expand_options(") for decorator in func.decorators):
             with_options(func)
         func.returns = plain(func.returns)
         for parameter in func.parameters:

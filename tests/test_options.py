@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, MISSING, dataclass
 from pathlib import Path
@@ -17,10 +18,10 @@ import longspan
 from longspan.cli import COMMANDS
 from longspan.cli.options import expanded
 from longspan.errors import InputError
-from longspan.options import EVERYWHERE, Option, Options, fields_of, options_from, plain_values, takes
-from longspan.settings import Range, Whole
+from longspan.options import EVERYWHERE, Option, Options, expand_options, fields_of
+from longspan.settings import Range, Whole, convert
 from longspan_documents.inference import verbs
-from longspan_documents.mapping.work import VERBS
+from longspan_documents.mapping.work import VERBS, verb_of
 from longspan_papers.verbs import Coref
 
 PYTHON: dict[str, tuple[Callable[..., Any], type[Options]]] = {
@@ -61,7 +62,7 @@ class Trial(Options):
     inner: Annotated[Inner | None, Option("An object.", where=("python",))] = None
 
 
-@takes(Trial)
+@expand_options(Trial)
 def trial(text: str, options: Trial) -> tuple[str, Trial]:
     """Try it.
 
@@ -132,13 +133,88 @@ def test_python_takes_the_fields_by_place_and_by_name() -> None:
         trial("a", count=1)
 
 
+@dataclass(frozen=True)
+class Pair(Options):
+    """Two fields that belong together."""
+
+    _: KW_ONLY
+    low: Annotated[Whole, Option("The lower.", where=EVERYWHERE)] = 0
+    high: Annotated[Whole, Option("The higher.", where=EVERYWHERE)] = 9
+
+    def check_together(self) -> None:
+        if self.low > self.high:
+            raise InputError(f"low is {self.low}, above high, {self.high}; exchange them")
+
+
+@expand_options(Pair)
+def pair_of(text: str, options: Pair) -> Pair:
+    assert text
+    return options
+
+
+def python_pair(**values: Any) -> Pair:
+    return pair_of("a", **values)
+
+
+def command_pair(**values: Any) -> Pair:
+    made: list[Pair] = []
+
+    def pair(options: Pair) -> None:
+        made.append(options)
+
+    pair.__annotations__["options"] = Pair
+    expanded(pair)(**{"low": 0, "high": 9} | values)
+    return made[0]
+
+
+def map_pair(**values: Any) -> Pair:
+    """Options of `map` are made from a job's plain data again, in another process."""
+    stated = Pair.parse(values, "map").to_plain("map")
+    return Pair.restore(json.loads(json.dumps(stated)), "map")
+
+
+def api_pair(**values: Any) -> Pair:
+    requests = pytest.importorskip("longspan_documents.serve.requests")
+    request = requests.with_options(Pair)(requests.StrictRequest)
+    stated = requests.options_in(request(**values), Pair).to_plain("api")
+    return Pair.restore(json.loads(json.dumps(stated)), "api")
+
+
+@pytest.mark.parametrize("surface", [python_pair, command_pair, map_pair, api_pair])
+def test_every_interface_checks_a_value_once(surface: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+
+    def counting(hint: Any, value: Any, path: str) -> Any:
+        checked.append(path)
+        return convert(hint, value, path)
+
+    monkeypatch.setattr("longspan.options.convert", counting)
+    assert surface(low=3) == Pair(low=3)
+    checked.clear()
+    assert surface(low=3).low == 3
+    assert checked.count("low") == 1
+    with pytest.raises(InputError, match="low is 10, above high, 9; exchange them"):
+        surface(low=10)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+def test_numbers_that_are_not_finite_are_named(value: float, shown: str) -> None:
+    requests = pytest.importorskip("longspan_documents.serve.requests")
+    with pytest.raises(InputError, match=f"^threshold is {shown}; it must be a finite number$"):
+        longspan.answer("Marmots sleep.", "who sleeps?", threshold=value)
+    with pytest.raises(InputError, match=f"^threshold is {shown}; it must be a finite number$"):
+        verb_of("answer", {"question": "who sleeps?", "threshold": value})
+    with pytest.raises(ValueError, match="Input should be a finite number"):
+        requests.AnswerRequest(question="who sleeps?", threshold=value)
+
+
 def test_plain_data_there_and_back() -> None:
-    options = options_from(Trial, {"name": "b", "count": None, "width": 5}, "map")
+    options = Trial.parse({"name": "b", "count": None, "width": 5}, "map")
     assert options == Trial("b", inner=Inner(width=5))
-    stated = json.loads(json.dumps(plain_values(options, "map")))
+    stated = json.loads(json.dumps(options.to_plain("map")))
     assert stated == {"name": "b", "width": 5}
-    assert options_from(Trial, stated, "map") == options
-    assert plain_values(Trial(count=4), "map") == {}
+    assert Trial.restore(stated, "map") == options
+    assert Trial(count=4).to_plain("map") == {}
     for values, message in (
         ({"nmae": "b"}, "did you mean 'name'"),
         ({"name": 3}, "name is 3; it must be a text"),
@@ -146,4 +222,4 @@ def test_plain_data_there_and_back() -> None:
         ({"inner": {}}, "unknown key 'inner'"),
     ):
         with pytest.raises(InputError, match=message):
-            options_from(Trial, values, "map")
+            Trial.parse(values, "map")

@@ -70,10 +70,11 @@ CASES: dict[str, dict[str, Any]] = {
         if name not in {"a fraction", "a power"}
     },
     **{
-        f"threshold: {value}": ask("--threshold", value, says=["--threshold=", f"must be at {bound}"])
-        for value, bound in {
-            **dict.fromkeys(("nan", "inf", "2", "1e400"), "most 1.0"),
-            "-1": "least 0.0",
+        f"threshold: {value}": ask("--threshold", value, says=f"--threshold={value!r} {wrong}")
+        for value, wrong in {
+            **dict.fromkeys(("nan", "inf", "-inf", "1e400"), "is not a finite number; give one"),
+            "2": "must be at most 1.0",
+            "-1": "must be at least 0.0",
         }.items()
     },
     "tokens: half a character": draw("full", "is not a text", "--tokens", "\ud83d"),

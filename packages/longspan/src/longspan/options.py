@@ -9,9 +9,9 @@ class Chunks(Options):
 ```
 
 A field has a type with its limits (`longspan.settings`), a default and an `Option`: the help, and where the field
-applies. `takes` generates a Python function's keywords from the fields, `longspan.cli.options` the options of a
-command; `longspan_documents` generates those of `longspan map` and the requests of its JSON API. Values are validated
-when the dataclass is constructed, and are not checked again.
+applies. `expand_options` generates a Python function's keywords from the fields, `longspan.cli.options` the options of
+a command; `longspan_documents` generates those of `longspan map` and the requests of its JSON API. Every interface
+checks values once, when the object is made: Python by the constructor, the others by `Options.parse`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    Self,
     TypeVar,
     Union,
     get_args,
@@ -121,19 +122,93 @@ class Field:
 
 @dataclass(frozen=True)
 class Options:
-    """The base of declarations; a value with a wrong type or outside its limits raises `InputError`."""
+    """The base of declarations. A value with a wrong type or outside its limits raises `InputError` when the object is
+    made: by the constructor from values of Python, by `parse` from plain data. Nothing checks it again.
+    """
 
     def __post_init__(self) -> None:
-        """Validate every field; subclasses add checks of several fields."""
+        """Check the values of every field, then those that belong together."""
         for field in fields_of(type(self)):
             value = _number(getattr(self, field.name))
-            if field.option.check and value is not field.default:
-                checked = imported(field.option.check)(value)
-                value = checked if isinstance(checked, frozenset) else value
-            object.__setattr__(self, field.name, convert(field.hint, value, field.name))
+            if value is not field.default:
+                value = convert(field.hint, _checked(field, value), field.name)
+            object.__setattr__(self, field.name, value)
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Check conditions on several fields, whose values have been checked; subclasses extend it."""
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], interface: Interface) -> Self:
+        """Returns options from plain data of a command line, a job or a request; None means that a value is not
+        specified.
+
+        Raises:
+            InputError: a name is unknown, or a value is wrong or missing.
+        """
+        known = {field.name: field for field in fields_of(cls, interface)}
+        check_keys(values, known)
+        specified = {
+            # In Python, words may be any iterable; the declaration validates them.
+            name: value if known[name].option.from_file else convert(known[name].plain, value, name)
+            for name, value in values.items()
+            if value is not None
+        }
+        for name, field in known.items():
+            if field.default is MISSING and name not in specified:
+                raise InputError(f"{'--' if interface == 'command' else ''}{name} is missing; {field.option.missing}")
+        parsed = cls.restore({name: _checked(known[name], value) for name, value in specified.items()}, interface)
+        for group in {known[name].group for name in specified} - {None}:
+            getattr(parsed, str(group)).check_together()
+        parsed.check_together()
+        return parsed
+
+    @classmethod
+    def restore(cls, values: Mapping[str, Any], interface: Interface) -> Self:
+        """Returns the options whose `to_plain` made these values, without checking them again."""
+        own: dict[str, Any] = {}
+        nested: dict[str, dict[str, Any]] = {}
+        for field in fields_of(cls, interface):
+            if field.name in values:
+                holder = own if field.group is None else nested.setdefault(field.group, {})
+                holder[field.name] = _held(field, values[field.name])
+        hints = hints_of(cls)
+        return _made(cls, own | {group: _made(_options_in(hints[group]), inside) for group, inside in nested.items()})
+
+    def to_plain(self, interface: Interface) -> dict[str, Any]:
+        """Returns the options as plain data for an interface, without default values."""
+        values: dict[str, Any] = {}
+        for field in fields_of(type(self), interface):
+            holder = self if field.group is None else getattr(self, field.group)
+            value = field.default if holder is None else getattr(holder, field.name)
+            if value != field.default:
+                values[field.name] = sorted(value) if isinstance(value, frozenset) else value
+        return values
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def _checked(field: Field, value: Any) -> Any:
+    """Returns a value after the `check` of its option, which may replace it by a set of words."""
+    if not field.option.check:
+        return value
+    checked = imported(field.option.check)(value)
+    return checked if isinstance(checked, frozenset) else value
+
+
+def _held(field: Field, value: Any) -> Any:
+    """Returns a plain value as an object has it: words as a set, another list as its type is."""
+    if not isinstance(value, list):
+        return value
+    return frozenset(value) if field.option.from_file else tuple(value) if get_origin(field.bare) is tuple else value
+
+
+def _made(options: type[AnyOptions], values: Mapping[str, Any]) -> AnyOptions:
+    """Returns options with checked values and the defaults of the others, without calling the constructor."""
+    made = object.__new__(options)
+    made.__dict__.update({field.name: field.default for field in fields_of(options)}, **values)
+    return made
 
 
 @lru_cache(maxsize=64)
@@ -152,43 +227,6 @@ def fields_of(options: type[Options], interface: Interface | None = None) -> tup
         else:
             found.append(Field(field.name, field.default, hints[field.name], bool(field.kw_only)))
     return tuple(field for field in found if interface is None or interface in field.option.where)
-
-
-def options_from(options: type[AnyOptions], values: Mapping[str, Any], interface: Interface) -> AnyOptions:
-    """Construct options from plain data of a command line, a job or a request; None means that a value is not
-    specified.
-
-    Raises:
-        InputError: a name is unknown, or a value is wrong or missing.
-    """
-    known = {field.name: field for field in fields_of(options, interface)}
-    check_keys(values, known)
-    specified = {
-        # In Python, words may be any iterable; the declaration validates them.
-        name: value if known[name].option.from_file else convert(known[name].plain, value, name)
-        for name, value in values.items()
-        if value is not None
-    }
-    for name, field in known.items():
-        if field.default is MISSING and name not in specified:
-            raise InputError(f"{'--' if interface == 'command' else ''}{name} is missing; {field.option.missing}")
-    groups: dict[str, dict[str, Any]] = {}
-    for name in list(specified):
-        if (group := known[name].group) is not None:
-            groups.setdefault(group, {})[name] = specified.pop(name)
-    hints = hints_of(options)
-    return options(**specified, **{group: _options_in(hints[group])(**inside) for group, inside in groups.items()})
-
-
-def plain_values(options: Options, interface: Interface) -> dict[str, Any]:
-    """Returns the options as plain data for an interface, without default values."""
-    values: dict[str, Any] = {}
-    for field in fields_of(type(options), interface):
-        holder = options if field.group is None else getattr(options, field.group)
-        value = field.default if holder is None else getattr(holder, field.name)
-        if value != field.default:
-            values[field.name] = sorted(value) if isinstance(value, frozenset) else value
-    return values
 
 
 Device = Annotated[
@@ -222,7 +260,7 @@ B = TypeVar("B")
 R = TypeVar("R")
 
 
-class _Takes(Protocol[P, O_co]):
+class _Expand(Protocol[P, O_co]):
     """From a function of one or two inputs and options to one with the fields of the options as arguments."""
 
     @overload
@@ -231,7 +269,7 @@ class _Takes(Protocol[P, O_co]):
     def __call__(self, function: Callable[[A, B, O_co], R], /) -> Callable[Concatenate[A, B, P], R]: ...
 
 
-def takes(options: Callable[P, AnyOptions]) -> _Takes[P, AnyOptions]:
+def expand_options(options: Callable[P, AnyOptions]) -> _Expand[P, AnyOptions]:
     """Decorator for a function with an `Options` as its last argument: the fields become arguments.
 
     Type checkers, `help` and `inspect.signature` show them, and they are appended to `Args` in the docstring.

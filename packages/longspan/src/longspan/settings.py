@@ -118,6 +118,8 @@ LengthPenalty = Annotated[float, Range(-10, 10)]
 NewTokens = Annotated[int, Range(1, 1_000_000)]
 """Tokens that a model may write."""
 BatchSize = Annotated[int, Range(1, 1_000_000)]
+VOCABULARY = Range(261, 5_000_000)
+"""Entries of a vocabulary that is trained: at least 256 bytes and 5 special tokens; all are allocated at once."""
 FileName = Annotated[
     str, Form(r"\w([\w .+-]*[\w+-])?", "a name of letters, digits, '-', '_', '.', '+' and spaces, not a path", 100)
 ]
@@ -238,7 +240,7 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
 
 
 def check_kind(value: Any, name: str, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """True and false count as numbers only if `bool` is among the classes.
+    """Raises `InputError` for a value of other classes; `wanted` is the remedy.
 
     True and false count as numbers only if `bool` is among the classes.
     """

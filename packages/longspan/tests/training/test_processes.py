@@ -20,8 +20,8 @@ from longspan.checkpoints.loading import load_model
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.language_modelling.streams import LanguageStream
-from longspan.training.divided_rows import check_segments
 from longspan.training.recipe_file import load_recipe
+from longspan.training.sequence_parallel import check_segments
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
 from torchrun import machines, torchrun

@@ -14,6 +14,7 @@ from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.classification.classification import Classification
 from longspan.tasks.summaries.base import texts_of
+from longspan.training.sections import Tokenizer
 from longspan.training.tokenizers import is_prepared, prepared, train_tokenizer, train_words
 
 
@@ -35,8 +36,9 @@ def test_special_tokens_round_trip_and_every_script(tmp_path: Path) -> None:
 
 
 def test_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tokenizer\.train is 10"):
-        train_tokenizer(["a"], 10)
+    for size, limit in ((260, "at least 261"), (5_000_001, "at most 5,000,000")):
+        with pytest.raises(InputError, match=f"train is {size}; it must be {limit}"):
+            Tokenizer(train=size)
     with pytest.raises(InputError, match=r"has no tokenizer\.json"):
         load_tokenizer(tmp_path)
 

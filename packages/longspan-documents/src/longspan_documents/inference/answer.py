@@ -18,7 +18,7 @@ from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.sentences import guess_language
 from longspan.devices import check_loads, check_numbers, check_place
 from longspan.errors import InputError
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import bundled_encoder
 from longspan_documents.inference.passage_encoder import SecondLook, passage_encoder
@@ -55,7 +55,7 @@ SAMPLE = 4_000
 """Characters of each document that are used to detect the language."""
 
 
-@takes(Answer)
+@expand_options(Answer)
 def answer(document: Source | Sequence[Source], question: str, options: Answer) -> DocumentAnswer:
     """Find the passages of documents that are most likely to answer a question.
 
@@ -87,7 +87,7 @@ def models_in(options: Answer) -> dict[str, Any]:
     return {name: getattr(options, name) for name in ("model", "encoder", "reranker", "device", "dtype")}
 
 
-@takes(SentenceReading)
+@expand_options(SentenceReading)
 def open_documents(sources: Source | Sequence[Source], options: Reading) -> tuple[list[Document], list[str]]:
     """Read documents; returns them with notes on files that were skipped in folders. Arguments as in `answer`.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError, last_line
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.settings import check_kind, show
 from longspan_documents.inference.results import Quote, quote_of
 from longspan_documents.inference.verbs import Chunks
@@ -57,7 +57,7 @@ class PlacedPassage:
         return record | {name: getattr(self, name) for name in names}
 
 
-@takes(Chunks)
+@expand_options(Chunks)
 def chunks(document: str | Path | Document, options: Chunks) -> tuple[PlacedPassage, ...]:
     """Split a document into passages of whole sentences; no passage extends over several sections.
 

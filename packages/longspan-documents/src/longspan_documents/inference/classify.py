@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.characters import counted
 from longspan.devices import check_loads, check_named
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.settings import check_kind
 from longspan_documents.inference.verbs import Classify
 
@@ -44,7 +44,7 @@ class DocumentLabel:
         return self.label
 
 
-@takes(Classify)
+@expand_options(Classify)
 def classify(document: str | Path | Document, options: Classify) -> DocumentLabel:
     """Predict the label of a document.
 

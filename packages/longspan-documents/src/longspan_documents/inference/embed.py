@@ -23,7 +23,7 @@ import numpy as np
 from longspan.characters import mend
 from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import (
     BundledTokenizer,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from longspan_documents.text.reading import DocumentSentence
 
 
-@takes(EmbedTexts)
+@expand_options(EmbedTexts)
 def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
     """Embed separate texts of any length.
 
@@ -128,7 +128,7 @@ class EmbeddedDocument:
     tokens: int
 
 
-@takes(Embed)
+@expand_options(Embed)
 def embed_document(document: str | Path | Document, options: Embed) -> EmbeddedDocument:
     """Embed a document of any length and its sentences, each in the context of the document.
 

@@ -21,7 +21,7 @@ from longspan.characters import mend, visible
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.settings import check_kind, show
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, one_thread
 from longspan_documents.inference.results import (
@@ -64,7 +64,7 @@ UNRELIABLE = {
 _INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
 
 
-@takes(Summarize)
+@expand_options(Summarize)
 def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     """Summarise a document of any length.
 

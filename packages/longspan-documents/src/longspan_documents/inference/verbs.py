@@ -296,14 +296,19 @@ class Summarize(Computing, LanguageReading):
     ] = None
 
     def __post_init__(self) -> None:
-        """Validate the options.
+        """Check the options, also those that exist only in Python."""
+        if self.decoding is not None:
+            check_kind(self.decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
+        super().__post_init__()
+        if self.stream is not None and not callable(self.stream):
+            raise InputError(f"stream is {show(self.stream)}; give a function that takes a text, or leave it out")
+
+    def check_together(self) -> None:
+        """See `Options`.
 
         Raises:
             InputError: there are two lengths, a blank query, or an encoder without a query to compare with.
         """
-        if self.decoding is not None:
-            check_kind(self.decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
-        super().__post_init__()
         lengths = {name: getattr(self, name) for name in ("sentences", "words", "length")}
         specified = [f"{name}={show(value)}" for name, value in lengths.items() if value is not None]
         if len(specified) > 1:
@@ -314,8 +319,6 @@ class Summarize(Computing, LanguageReading):
             raise InputError(
                 f"encoder={show(self.encoder)} compares sentences with a query; give a query, or leave it out"
             )
-        if self.stream is not None and not callable(self.stream):
-            raise InputError(f"stream is {show(self.stream)}; give a function that takes a text, or leave it out")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from longspan.data.labelled import TEXT_FIELDS
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
-from longspan.options import fields_of, plain_values
+from longspan.options import fields_of
 from longspan.settings import Count, Whole, check_arguments, check_kind, check_several, show
 from longspan.version import __version__
 from longspan_documents.mapping.inputs import arrow, check_apart, find_inputs, stamp_of
@@ -131,7 +131,7 @@ def map_documents(
     if not prefix.isprintable():
         raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
     chosen = verb_of(verb, {name: _plain(value) for name, value in options.items() if value is not None})
-    options = plain_values(chosen.options, "map")
+    options = chosen.options.to_plain("map")
     arrow()
     if engine == "ray":
         require(RAY, extra="ray", purpose="the engine ray")

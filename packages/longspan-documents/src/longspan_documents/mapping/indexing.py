@@ -19,7 +19,7 @@ import numpy as np
 from longspan.characters import on_one_line
 from longspan.errors import InputError, one_sentence
 from longspan.files import clear_stale, output_folder
-from longspan.options import fields_of, plain_values
+from longspan.options import fields_of
 from longspan.settings import Count, Whole, check_arguments, check_kind
 from longspan.version import __version__
 from longspan_documents.inference.answer import Source, sources_in
@@ -100,7 +100,7 @@ def _job(preparer: Preparer, inputs: tuple[Input, ...], options: Index) -> Job:
         device=options.device,
         **{field.name: getattr(options, field.name) for field in fields_of(SentenceReading)},
     )
-    stated = plain_values(preparation, "map")
+    stated = preparation.to_plain("map")
     return Job(
         version=__version__,
         verb=INDEX,

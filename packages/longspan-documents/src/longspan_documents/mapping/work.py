@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from longspan.errors import InputError
 from longspan.imports import Table
-from longspan.options import Option, Options, fields_of, options_from
+from longspan.options import Option, Options, fields_of
 from longspan.settings import near, show
 from longspan_documents.inference import verbs
 from longspan_documents.mapping.verb import Do, Verb
@@ -120,7 +120,7 @@ class Asked(verbs.Answer):
     )
     question_field: Annotated[str | None, Option("Column of each row's question.", where=("map",))] = None
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         """Check that there is one source of questions.
 
         Raises:
@@ -128,7 +128,6 @@ class Asked(verbs.Answer):
         """
         from longspan_documents.inference.answer import check_question
 
-        super().__post_init__()
         if (self.question is None) == (self.question_field is None):
             which = "neither is" if self.question is None else "both are"
             raise InputError(
@@ -252,12 +251,12 @@ ERROR = "error"
 
 
 def step_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
-    """Returns the step of a job: `verb_of`, or the step of an index."""
+    """Returns the step of a job, whose options were checked when the job was made: a verb, or the step of an index."""
     if name == INDEX:
         from longspan_documents.mapping.preparing import Prepare
 
-        return Prepare(options_from(Prepare.declared, options, "map"))
-    return verb_of(name, options)
+        return Prepare(Prepare.declared.restore(options, "map"))
+    return VERBS[name](VERBS[name].declared.restore(options, "map"))
 
 
 def verb_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
@@ -276,7 +275,7 @@ def verb_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
             holders = [verb for verb, kind in VERBS.items() if option in options_of(kind.declared)]
             of = f"an option of {' and '.join(holders)}, not of {name}" if holders else f"no option of {name}"
             raise InputError(f"{option} is {of}; leave it out, or choose of {', '.join(known)}")
-    return VERBS[name](options_from(VERBS[name].declared, options, "map"))
+    return VERBS[name](VERBS[name].declared.parse(options, "map"))
 
 
 def options_of(declared: type[Options]) -> list[str]:

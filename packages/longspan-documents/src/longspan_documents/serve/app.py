@@ -26,7 +26,7 @@ from starlette.routing import Match
 
 from longspan.characters import mend, on_one_line
 from longspan.errors import InputError, disk_reason
-from longspan.options import Options, plain_values
+from longspan.options import Options
 from longspan.version import __version__
 from longspan_documents.inference.verbs import Answer, Chunks, Embed, Summarize
 from longspan_documents.serve.job import Job
@@ -320,7 +320,7 @@ def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
 
 def _stated(request: BaseModel, declared: type[Options]) -> dict[str, Any]:
     """Returns the options of a request as plain data for a worker."""
-    return plain_values(options_in(request, declared), "api")
+    return options_in(request, declared).to_plain("api")
 
 
 def _source(library: Library, key: str) -> tuple[dict[str, Any], int]:

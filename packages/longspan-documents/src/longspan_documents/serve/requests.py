@@ -19,7 +19,7 @@ from pydantic import (
 from longspan.characters import mend, mended_note
 from longspan.errors import InputError
 from longspan.options import Field as OptionField
-from longspan.options import Options, fields_of, options_from, without_limits
+from longspan.options import Options, fields_of, without_limits
 from longspan.settings import LARGEST
 from longspan_documents.inference.verbs import Answer, Chunks, Embed, Summarize
 
@@ -83,9 +83,11 @@ def with_options(declared: type[Options]) -> Callable[[type[AnyRequest]], type[A
 def _request_field(field: OptionField) -> tuple[Any, Any]:
     """Returns the type of a field and its description for pydantic."""
     kind, limits = without_limits(field.plain), field.option.api or field.limits
-    bounds = {"ge": limits.minimum, "le": limits.maximum, "gt": limits.above, "lt": limits.below}
+    bounds: dict[str, Any] = {"ge": limits.minimum, "le": limits.maximum, "gt": limits.above, "lt": limits.below}
     if str in (kind, *get_args(kind)):
         bounds = {"min_length": limits.minimum, "max_length": limits.maximum}
+    elif float in (kind, *get_args(kind)):
+        bounds["allow_inf_nan"] = False
     constraints: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound not in (None, LARGEST)}
     return kind, Field(default=field.default, description=field.option.help, **constraints)
 
@@ -96,9 +98,7 @@ def options_in(request: BaseModel, declared: type[AnyOptions]) -> AnyOptions:
     Raises:
         InputError: options are inconsistent.
     """
-    return options_from(
-        declared, {option.name: getattr(request, option.name) for option in fields_of(declared, "api")}, "api"
-    )
+    return declared.parse({option.name: getattr(request, option.name) for option in fields_of(declared, "api")}, "api")
 
 
 @with_options(Summarize)

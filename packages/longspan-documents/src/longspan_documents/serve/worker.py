@@ -23,7 +23,6 @@ from longspan.characters import on_one_line, shown
 from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
 from longspan.imports import require
-from longspan.options import options_from
 from longspan_documents.inference.answer import Answerer, check_question, load_models
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, of_length_one
 from longspan_documents.inference.results import further_note, quote_of
@@ -174,7 +173,7 @@ class JobRunner:
 
     def summarize(self, document: dict[str, Any], options: dict[str, Any], scores: bool) -> dict[str, Any]:
         """See `longspan.summarize`; `scores` adds the score of every sentence, with its first character."""
-        requested = options_from(Summarize, options, "api")
+        requested = Summarize.restore(options, "api")
         opened, notes = self._opened(document)
         self.report(progress=0.0, doing="Reading every sentence")
         self.encoder.expect(len(opened.text))
@@ -199,7 +198,7 @@ class JobRunner:
         self, documents: list[dict[str, Any]], questions: list[str], options: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """See `longspan.answer`; returns one record for each question."""
-        asked = options_from(Answer, options, "api")
+        asked = Answer.restore(options, "api")
         opened = [self._opened(document) for document in documents]
         key = tuple(_key(document) for document in documents)
 
@@ -227,7 +226,7 @@ class JobRunner:
         from longspan_documents.inference.chunks import cut
 
         opened, notes = self._opened(document)
-        passages = cut(opened, options_from(Chunks, options, "api"))
+        passages = cut(opened, Chunks.restore(options, "api"))
         records = [passage.record() for passage in passages]
         return {"document": document["id"], "name": document["name"], "passages": records, "notes": notes}
 
@@ -235,7 +234,7 @@ class JobRunner:
         """See `longspan.embed_document`; returns one record for each document."""
         from longspan_documents.inference.embed import embed_document
 
-        sentences = options_from(Embed, options, "api").sentences
+        sentences = Embed.restore(options, "api").sentences
         records = []
         count = 0
         for document in documents:

@@ -17,7 +17,7 @@ from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
 from longspan.errors import InputError
 from longspan.imports import MissingLibraryError, importing
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.settings import check_kind, show
 from longspan_documents.text.blocks import SPOKEN, Block, Document
 from longspan_documents.text.documents import check_words
@@ -103,7 +103,7 @@ class DocumentSentence:
     abstract: bool = False
 
 
-@takes(FileReading)
+@expand_options(FileReading)
 def read(path: str | Path, options: Reading) -> Document:
     """Reads a document file of any kind in `longspan_documents.text.kinds.table.READERS`, or plain text.
 

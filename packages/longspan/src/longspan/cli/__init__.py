@@ -15,6 +15,7 @@ on stderr, and the exit code is 2. Return normally for success; raise `typer.Exi
 """
 
 import errno
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -208,7 +209,10 @@ def _usage(error: Any) -> str:
     first = invalid(include_url=False)[0]
     setting, limits = f"{error.param.opts[0]}={first['input']!r}", first.get("ctx", {})
     if "ge" in limits or "le" in limits:
-        return f"{setting} must be {'at least' if 'ge' in limits else 'at most'} {limits.get('ge', limits.get('le'))}"
+        limit = limits.get("ge", limits.get("le"))
+        if isinstance(limit, float) and not math.isfinite(float(first["input"])):
+            return f"{setting} is not a finite number; give one"
+        return f"{setting} must be {'at least' if 'ge' in limits else 'at most'} {limit}"
     if "error" in limits:  # of a choice: "'a' is not one of 'b', 'c'."
         return f"{error.param.opts[0]}={limits['error']}".rstrip(".")
     kinds = {"int": "a whole number", "float": "a number", "string": "a text that can be read"}

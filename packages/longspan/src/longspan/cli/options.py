@@ -18,7 +18,7 @@ import typer
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError
-from longspan.options import Computing, Field, Options, fields_of, options_from, without_limits
+from longspan.options import Computing, Field, Options, fields_of, without_limits
 from longspan.settings import LARGEST
 
 LARGEST_LIST = 1 << 16
@@ -70,7 +70,7 @@ def _declared(annotation: Any) -> tuple[list[tuple[Field, str]], Callable[[dict[
     """Returns the fields of an argument with their help, and the function that constructs its value from them."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         fields = [(field, field.option.help) for field in fields_of(annotation, "command")]
-        return fields, lambda values: options_from(annotation, values, "command")
+        return fields, lambda values: annotation.parse(values, "command")
     late = next((mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Declared)), None)
     return ([], None) if late is None else (late.fields(), dict)
 

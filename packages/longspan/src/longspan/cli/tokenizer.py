@@ -7,6 +7,7 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.terminal import say
+from longspan.settings import VOCABULARY
 
 PANEL = "Models"
 
@@ -21,8 +22,13 @@ def tokenizer(
     ],
     output: Annotated[Path, typer.Option(help="Folder for the tokenizer; it must not exist, or be empty.")],
     size: Annotated[
-        int, typer.Option(min=261, max=5_000_000, help="Entries of the vocabulary, bytes and special tokens included.")
-    ] = (50265),
+        int,
+        typer.Option(
+            min=VOCABULARY.minimum,
+            max=VOCABULARY.maximum,
+            help="Entries of the vocabulary, bytes and special tokens included.",
+        ),
+    ] = 50265,
     split: Annotated[str, typer.Option(help="Part of a directory or data set that has several.")] = "train",
     text_field: Annotated[
         str | None, typer.Option(help="Field of the records that holds the text.", show_default="recognised")

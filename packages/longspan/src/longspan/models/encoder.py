@@ -18,7 +18,7 @@ from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.attention.features.packed import begins, counted_in
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.inputs import EncoderInputs, bool_mask, takes, tokens_among
+from longspan.models.inputs import EncoderInputs, bool_mask, expand_inputs, tokens_among
 from longspan.models.memory import MemoryFirst
 from longspan.models.packed import check_packed
 from longspan.models.reported import Weights, check_layers, recorded_weights
@@ -192,7 +192,7 @@ class Encoder(Network):
         exists = torch.ones(output.states.shape[:2], dtype=torch.bool, device=hidden.device)
         return output._replace(source=Source(output.states, exists), memory=output.states)
 
-    @takes(EncoderInputs)
+    @expand_inputs(EncoderInputs)
     def forward(self, inputs: EncoderInputs) -> EncoderOutput | tuple[Tensor, ...]:
         """Returns `encode` in transformers' outputs, as in `LongspanModel.forward`; `generate()` calls it
         once per source.

@@ -15,7 +15,7 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.generation import LongspanWriter
-from longspan.models.inputs import Seq2SeqLMInputs, refuse_attentions, refuse_others, takes
+from longspan.models.inputs import Seq2SeqLMInputs, expand_inputs, refuse_attentions, refuse_others
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
 from longspan.models.pretrained import CheckpointedBlock
@@ -76,7 +76,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         last = (labels != pad).sum(1, keepdim=True).sub(1).clamp(min=0)
         return torch.cat([labels.gather(1, last), labels[:, :-1]], dim=1)
 
-    @takes(Seq2SeqLMInputs)
+    @expand_inputs(Seq2SeqLMInputs)
     def forward(self, inputs: Seq2SeqLMInputs, **others: Any) -> TextFromSourceOutput | tuple[Any, ...]:
         """Returns teacher-forced logits `(B·beams, T, V)`, and the loss if there are `labels`.
 

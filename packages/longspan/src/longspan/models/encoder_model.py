@@ -10,7 +10,7 @@ from longspan.attention.base import projected
 from longspan.attention.features.packed import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import Encoder, first_token
-from longspan.models.inputs import EncoderInputs, refuse_others, takes, with_documents
+from longspan.models.inputs import EncoderInputs, expand_inputs, refuse_others, with_documents
 from longspan.models.outputs import EncoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
 
@@ -24,7 +24,7 @@ class LongspanModel(LongspanPreTrainedModel):
         self.pooler = Pooler(config) if config.pooler else None
         self.post_init()
 
-    @takes(EncoderInputs)
+    @expand_inputs(EncoderInputs)
     def forward(self, inputs: EncoderInputs, **others: Any) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch.
 

@@ -20,7 +20,7 @@ from longspan.models.cache import room_of
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
-from longspan.models.inputs import Seq2SeqInputs, refuse_attentions, refuse_others, takes
+from longspan.models.inputs import Seq2SeqInputs, expand_inputs, refuse_attentions, refuse_others
 from longspan.models.losses import token_loss, with_stack_loss
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
@@ -60,7 +60,7 @@ class LongspanTrunk(LongspanPreTrainedModel):
         if not self.shares:
             super().init_weights()
 
-    @takes(Seq2SeqInputs)
+    @expand_inputs(Seq2SeqInputs)
     def forward(self, inputs: Seq2SeqInputs, **others: Any) -> DecoderOutput | Seq2SeqModelOutput | tuple[Any, ...]:
         """Returns the decoder's final states `(B, T, E)` in `last_hidden_state`.
 

@@ -215,7 +215,7 @@ TENSORS = tuple(
 Packed = TypeVar("Packed", EncoderInputs, CausalLMInputs)
 
 
-def takes(
+def expand_inputs(
     inputs: Callable[Parameters, Inputs],
 ) -> Callable[[Callable[Concatenate[Model, Inputs, ...], Output]], Callable[Concatenate[Model, Parameters], Output]]:
     """Decorates `forward(self, inputs, **others)` to accept the fields of the dataclass `inputs`, by position

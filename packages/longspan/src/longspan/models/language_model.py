@@ -20,7 +20,7 @@ from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
-from longspan.models.inputs import CausalLMInputs, refuse_attentions, refuse_others, takes, with_documents
+from longspan.models.inputs import CausalLMInputs, expand_inputs, refuse_attentions, refuse_others, with_documents
 from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.outputs import TextOutput
 from longspan.models.transformers_names import cache_field, cache_from
@@ -94,7 +94,7 @@ class LongspanForCausalLM(DecoderOnly):
         attention = {} if clamp_tokens is None else {"clamp_tokens": clamp_tokens}
         return with_options(self, stack=options, attention=attention)
 
-    @takes(CausalLMInputs)
+    @expand_inputs(CausalLMInputs)
     def forward(self, inputs: CausalLMInputs, **others: Any) -> TextOutput | tuple[Any, ...]:
         """Returns the logits of the next token after each, and the loss if there are `labels`.
 

@@ -23,7 +23,7 @@ from longspan.errors import InputError
 from longspan.models.cache import tokens_before
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
-from longspan.models.inputs import PrefixLMInputs, bool_mask, refuse_attentions, refuse_others, takes
+from longspan.models.inputs import PrefixLMInputs, bool_mask, expand_inputs, refuse_attentions, refuse_others
 from longspan.models.language_model import DecoderOnly
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextOutput
@@ -69,7 +69,7 @@ class LongspanForPrefixLM(DecoderOnly):
         """With pseudo masks tokens are generated one at a time, so that transformers refuses assisted decoding."""
         return self.config.pseudo_masks or super().stays_written()
 
-    @takes(PrefixLMInputs)
+    @expand_inputs(PrefixLMInputs)
     def forward(self, inputs: PrefixLMInputs, **others: Any) -> TextOutput | tuple[Any, ...]:
         """Returns the logits of each token of the target, and their loss, if there are `labels`; else those of
         the next token.

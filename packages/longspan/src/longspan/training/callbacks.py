@@ -64,11 +64,6 @@ class ProgressLines(TrainerCallback):
         sys.stderr.flush()
 
 
-def progress() -> TrainerCallback:
-    """Returns the progress callback: a bar on a terminal, lines elsewhere."""
-    return Progress() if sys.stderr.isatty() else ProgressLines()
-
-
 class Borders(TrainerCallback):
     """Actions of every run between its epochs and steps."""
 

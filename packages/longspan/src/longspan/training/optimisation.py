@@ -289,15 +289,61 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
     Raises:
         InputError: a missing dependency; the processes cannot share the work, or a batch.
     """
+    import torch
     from transformers import TrainingArguments
 
     from longspan.training.processes import process_count
 
-    if settings.bf16:
-        _check_bfloat16()
-    options = _updates(settings) | _records(settings, task) | _machine(settings)
+    # bfloat16 that a GPU emulates is slower than float32.
+    if settings.bf16 and torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name()
+        raise InputError(f"optimisation.bf16 is true, but {name} has no bfloat16; set it to false")
+    lower_is_better, labels = task.metrics.lower_is_better, list(task.losses().labels)
+    optimizer: dict[str, Any] = {} if settings.optimizer == "adamw" else {"optim": settings.optimizer}
     try:
-        arguments = TrainingArguments(output_dir=str(folder), **options)
+        arguments = TrainingArguments(
+            output_dir=str(folder),
+            # Updates: Trainer's default optimizer is an AdamW.
+            **optimizer,
+            per_device_train_batch_size=settings.micro_batch_size,
+            num_train_epochs=settings.epochs or 1.0,
+            max_steps=-1 if settings.steps is None else settings.steps,
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type=settings.schedule,
+            lr_scheduler_kwargs=settings.schedule_options or None,
+            warmup_steps=settings.warmup(),
+            weight_decay=settings.weight_decay,
+            adam_beta1=settings.betas[0],
+            adam_beta2=settings.betas[1],
+            adam_epsilon=settings.epsilon,
+            max_grad_norm=settings.gradient_clip,
+            bf16=settings.bf16,
+            seed=settings.seed,
+            data_seed=settings.seed,
+            # Logging, validation and saving.
+            logging_steps=settings.log_every,
+            eval_strategy="steps",
+            eval_steps=settings.evaluate_every,
+            save_strategy="steps",
+            save_steps=settings.evaluate_every,
+            per_device_eval_batch_size=settings.micro_batch_size,
+            metric_for_best_model=settings.best_by,
+            greater_is_better=settings.best_by not in ("loss", *lower_is_better),
+            prediction_loss_only=True,
+            label_names=labels,
+            report_to="none",
+            logging_nan_inf_filter=False,
+            log_level="error",
+            # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too; and
+            # several processes would train apart.
+            use_cpu=not torch.accelerator.is_available(),
+            dataloader_num_workers=settings.workers,
+            dataloader_pin_memory=torch.cuda.is_available(),
+            remove_unused_columns=False,
+            # Projections of global tokens have no gradient in a batch without any; Trainer also detects such weights,
+            # but not with gradient checkpointing.
+            ddp_find_unused_parameters=True,
+        )
     except ImportError as error:
         raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
     except ValueError as error:
@@ -333,70 +379,3 @@ def _groups(parallel: Parallel, started: int) -> int:
         f"{'as many' if parallel.sequence == 1 else 'their product' if parallel.data else 'a multiple of it'} "
         f"(torchrun --nproc-per-node {(parallel.data or 1) * parallel.sequence}), or leave it out"
     )
-
-
-def _check_bfloat16() -> None:
-    """Raises `InputError` for a GPU without native bfloat16, whose emulation is slower than float32."""
-    import torch
-
-    if torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
-        name = torch.cuda.get_device_name()
-        raise InputError(f"optimisation.bf16 is true, but {name} has no bfloat16; set it to false")
-
-
-def _updates(settings: Optimisation) -> dict[str, Any]:
-    """Returns the arguments of the optimizer and schedule; Trainer's default is an AdamW."""
-    own: dict[str, Any] = {} if settings.optimizer == "adamw" else {"optim": settings.optimizer}
-    return own | {
-        "per_device_train_batch_size": settings.micro_batch_size,
-        "num_train_epochs": settings.epochs or 1.0,
-        "max_steps": -1 if settings.steps is None else settings.steps,
-        "learning_rate": settings.learning_rate,
-        "lr_scheduler_type": settings.schedule,
-        "lr_scheduler_kwargs": settings.schedule_options or None,
-        "warmup_steps": settings.warmup(),
-        "weight_decay": settings.weight_decay,
-        "adam_beta1": settings.betas[0],
-        "adam_beta2": settings.betas[1],
-        "adam_epsilon": settings.epsilon,
-        "max_grad_norm": settings.gradient_clip,
-        "bf16": settings.bf16,
-        "seed": settings.seed,
-        "data_seed": settings.seed,
-    }
-
-
-def _records(settings: Optimisation, task: Any) -> dict[str, Any]:
-    """Returns the arguments of logging, validation and saving."""
-    return {
-        "logging_steps": settings.log_every,
-        "eval_strategy": "steps",
-        "eval_steps": settings.evaluate_every,
-        "save_strategy": "steps",
-        "save_steps": settings.evaluate_every,
-        "per_device_eval_batch_size": settings.micro_batch_size,
-        "metric_for_best_model": settings.best_by,
-        "greater_is_better": settings.best_by not in ("loss", *task.metrics.lower_is_better),
-        "prediction_loss_only": True,
-        "label_names": list(task.losses().labels),
-        "report_to": "none",
-        "logging_nan_inf_filter": False,
-        "log_level": "error",
-    }
-
-
-def _machine(settings: Optimisation) -> dict[str, Any]:
-    """Returns the arguments of devices and data loading."""
-    import torch
-
-    return {
-        # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too; and
-        # several processes would train apart.
-        "use_cpu": not torch.accelerator.is_available(),
-        "dataloader_num_workers": settings.workers,
-        "dataloader_pin_memory": torch.cuda.is_available(),
-        "remove_unused_columns": False,
-        # Projections of global tokens have no gradient in a batch without any; Trainer also detects such weights, but
-        # not with gradient checkpointing.
-        "ddp_find_unused_parameters": True,
-    }

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from types import UnionType
-from typing import Any, Self, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from longspan.changes import STAGES, stages_of
 from longspan.errors import InputError
@@ -146,11 +146,6 @@ class Recipe:
         if self.model.new is not None:
             _check_models(self.stage_recipes)
         return self.stage_recipes
-
-    def checked(self) -> Self:
-        """Returns the recipe itself, after the checks of `runs`."""
-        _ = self.runs
-        return self
 
 
 def _check_run(recipe: Recipe) -> None:

@@ -79,14 +79,20 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
     check_several([] if isinstance(changes, str) else changes, "changes", "texts, such as ['optimisation.seed=3']")
     data = read_recipe(find_recipe(recipe))
     check_keys(data, (EXTENDS, *map(key_of, fields(Recipe))))  # first, so that a misspelt `extends` is named
-    own = _smoke_section(data)
+    own = data.get("smoke") or {}
+    if not isinstance(own, dict):
+        raise InputError(f"smoke is {show(own)}; it must be a mapping of dotted keys to values")
+    for key in own:
+        check_key(key, "smoke")
     if smoke:
         for key, value in _smoke_changes(data, own).items():
             assign(data, key, copy.deepcopy(value))  # later changes must not modify the tables above
     for key, value in parse_changes(changes, "optimisation.seed=3").items():
         check_key(key, "")
         assign(data, key, value)
-    return from_plain(Recipe, data).checked()
+    settings = from_plain(Recipe, data)
+    _ = settings.runs  # the checks that need the task and the model; `train` does not repeat them
+    return settings
 
 
 def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
@@ -104,15 +110,6 @@ def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
         values.pop(key, None)
         values[key] = read_yaml(text, f"the value of {show_key(key)}")
     return values
-
-
-def _smoke_section(data: dict[str, Any]) -> dict[str, Any]:
-    own = data.get("smoke") or {}
-    if not isinstance(own, dict):
-        raise InputError(f"smoke is {show(own)}; it must be a mapping of dotted keys to values")
-    for key in own:
-        check_key(key, "smoke")
-    return own
 
 
 def _smoke_changes(data: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

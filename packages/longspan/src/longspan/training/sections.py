@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from longspan.errors import InputError
 from longspan.settings import (
+    VOCABULARY,
     Beams,
     Count,
     Form,
@@ -93,7 +94,7 @@ class Tokenizer:
 
     source: Source | None = field(default=None, metadata={"key": "from"})
     """Folder or Hub name of a tokenizer; None uses that of `model.from`."""
-    train: Annotated[int, Range(261, 5_000_000)] | None = None
+    train: Annotated[int, VOCABULARY] | None = None
     """Vocabulary size of one trained on the texts of the training rows, by default a byte-level BPE."""
     words: bool = False
     """Train it on whole words, split at white space, the most frequent ones first; each line ends in `<eos>`."""

@@ -19,8 +19,6 @@ from longspan.training.recipe import Recipe
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 """In BART's order, so that their ids are 0, 1, 2 and 3, the defaults of `LongspanConfig`."""
-LARGEST = 5_000_000
-"""Entries of a vocabulary."""
 
 
 def tokenizer_of(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
@@ -90,14 +88,13 @@ def train_tokenizer(
 
     Args:
         texts: the corpus; read once.
-        vocab_size: entries, including 256 bytes and 5 special tokens; a small corpus may give fewer.
+        vocab_size: entries, in the limits of `VOCABULARY`; a small corpus may give fewer.
         max_tokens: the tokenizer's `model_max_length`.
         simplify: see `simplification`; such a tokenizer can score text, but not restore it.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     special = [*SPECIAL_TOKENS.values(), "<mask>"]
-    _check_size(vocab_size, 256 + len(special), "a byte-level vocabulary")
     tokenizer = Tokenizer(models.BPE())
     if simplify:
         tokenizer.normalizer = simplification()  # pyright: ignore[reportAttributeAccessIssue]
@@ -127,7 +124,6 @@ def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    _check_size(vocab_size, 4, "a vocabulary of words")
     normalizer = line_ends(*([simplification()] if simplify else []))
     counter = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     counter.normalizer = normalizer  # pyright: ignore[reportAttributeAccessIssue]
@@ -139,14 +135,6 @@ def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False
     special = [END, UNKNOWN, PADDING]
     words = [word for word in sorted(ids, key=lambda word: ids[word]) if word not in special]
     return word_tokenizer([*special, *words][:vocab_size], normalizer=normalizer)
-
-
-def _check_size(vocab_size: int, least: int, what: str) -> None:
-    """Raises `InputError` for a size that exceeds the memory; the library allocates all entries at once."""
-    if not least <= vocab_size <= LARGEST:
-        raise InputError(
-            f"tokenizer.train is {vocab_size}; {what} needs at least {least} and at most {LARGEST:,} entries"
-        )
 
 
 def _with_progress(texts: Iterable[str]) -> Iterator[str]:

@@ -211,7 +211,12 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     task = task.of_rows(rows[0])
     with on_main_process_first():
         tokenizer = tokenizer_of(recipe, task, rows[0], stage.shared)
-        source = _checkpoint(recipe, tokenizer, stage.shared)
+        source: str | Path | None = recipe.model.source
+        if source in RANDOM:
+            source = stage.shared / source
+            if not source.exists():
+                with whole_folder(source) as made:
+                    write_random(source.name, made, tokenizer, recipe.optimisation.seed)
     teacher, model = _model(recipe, task, tokenizer, source, stage)
     # A corpus is tokenised once for all stages; chunks of rows depend on options that a stage may change.
     cache = folder if task.counts_rows else stage.shared
@@ -232,13 +237,15 @@ def _kind(recipe: Recipe) -> type[RecipeTrainer]:
         logger.warning("%s; it changes nothing, since %s", what, why)
     if not parallel.shard or process_count() == 1:
         return RecipeTrainer
-    from longspan.training.sharding import OffloadingTrainer, ShardedTrainer
+    from longspan.training.sharded_trainer import OffloadingTrainer, ShardedTrainer
 
     return OffloadingTrainer if parallel.offload else ShardedTrainer
 
 
 def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage) -> tuple[Any, Any]:
-    """Returns the teacher, if the task has one, and the model before its first step; `source` is from `_checkpoint`."""
+    """Returns the teacher, if the task has one, and the model before its first step; `source` is the place of published
+    weights, None for a new model.
+    """
     set_seed(recipe.optimisation.seed)
     if source is None:
         model = new_model(task, recipe.model, tokenizer)
@@ -276,18 +283,6 @@ def load_rows(task: Any, data: Data, part: str) -> list[Any]:
     if not rows:
         raise InputError(f"data.{part} is {list(sources)!r} and gives no rows; name a data set or a file that has some")
     return rows
-
-
-def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
-    """Returns the location of the published weights; None for a new model."""
-    name = recipe.model.source
-    if name not in RANDOM:
-        return name
-    place = folder / name
-    if not place.exists():
-        with whole_folder(place) as partial:
-            write_random(name, partial, tokenizer, recipe.optimisation.seed)
-    return place
 
 
 def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,15 @@ from longspan.models.packed import check_packed
 from longspan.models.stream_memory import StreamMemory
 from longspan.stacks import stack_config
 from longspan.tasks.predicting import without_padding
-from longspan.training.callbacks import Borders, CutEachGradient, StopNotFinite, StopStalled, progress, reports
+from longspan.training.callbacks import (
+    Borders,
+    CutEachGradient,
+    Progress,
+    ProgressLines,
+    StopNotFinite,
+    StopStalled,
+    reports,
+)
 from longspan.training.checkpoints import MEMORY, PROCESSES, CompleteCheckpoints, read_unlogged
 from longspan.training.optimisation import trainer_arguments
 from longspan.training.processes import STAND_IN, StandIns, even_batches, mean_over, on_main_process_first
@@ -277,7 +286,7 @@ def make_trainer(
         callbacks=[finite, CutEachGradient(recipe.optimisation.weight_gradient_clip)],
     )
     if recipe.optimisation.parallel.sequence > 1:
-        from longspan.training.divided_rows import divide_rows
+        from longspan.training.sequence_parallel import divide_rows
 
         divide_rows(trainer, recipe.optimisation.parallel.sequence)
     trainer.head_rate = recipe.optimisation.head_learning_rate
@@ -289,7 +298,7 @@ def make_trainer(
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *reports(recipe.optimisation.report_to, folder),
         StopStalled(recipe.optimisation.patience),
-        progress(),
+        Progress() if sys.stderr.isatty() else ProgressLines(),
     ):
         trainer.add_callback(callback)
     # Trainer disables the cache in the configuration, which is saved; decoding needs it.

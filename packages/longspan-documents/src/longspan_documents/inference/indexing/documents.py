@@ -19,7 +19,7 @@ from longspan.checkpoints.sources import local_folder
 from longspan.devices import check_numbers, check_place
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.progress import progress_bar
 from longspan.settings import check_kind, show
 from longspan_documents.inference.answer import Answerer, Source, sources_in
@@ -55,7 +55,7 @@ SHARD_BYTES = 64 * 2**20
 Stored = Literal["float16", "bfloat16", "float32"]
 
 
-@takes(Index)
+@expand_options(Index)
 def index(documents: Source | Sequence[Source], output: str | Path, options: Index) -> DocumentIndex | SearchIndex:
     """Create an index of documents, or add documents to an existing one.
 
@@ -263,7 +263,7 @@ class DocumentIndex:
 
     # Adding ----------------------------------------------------------------------------------------------------------
 
-    @takes(SentenceReading)
+    @expand_options(SentenceReading)
     def add(self, documents: Source | Sequence[Source], options: Reading) -> list[str]:
         """Add new documents; returns notes on skipped files. Arguments and errors as in `index`.
 

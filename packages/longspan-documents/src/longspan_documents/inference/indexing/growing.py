@@ -20,7 +20,7 @@ from typing import Any
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import claimed, write_whole
-from longspan.options import takes
+from longspan.options import expand_options
 from longspan.progress import without_bars
 from longspan_documents.inference.answer import SAMPLE, Source
 from longspan_documents.inference.encoders import bundled_encoder
@@ -62,7 +62,7 @@ class GrowingIndex:
         """Read the list again, and open its parts."""
         raise NotImplementedError
 
-    @takes(SentenceReading)
+    @expand_options(SentenceReading)
     def add(self, documents: Source | Sequence[Source], options: Reading) -> list[str]:
         """Add documents that are new or have changed; returns notes on skipped files.
 

@@ -14,7 +14,7 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder_model import LongspanModel
 from longspan.models.fields import check_compressed
 from longspan.models.heads.specs import HeadSpec
-from longspan.models.inputs import EncoderInputs, takes, with_documents
+from longspan.models.inputs import EncoderInputs, expand_inputs, with_documents
 from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
@@ -69,7 +69,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
         """
         return self.model(**inputs, return_dict=True)
 
-    @takes(EncoderInputs)
+    @expand_inputs(EncoderInputs)
     def forward(self, inputs: EncoderInputs, **others: Any) -> Any:
         """Returns the outputs of `predict`, whose keyword arguments are in `**others`, and the loss if
         there are labels.
