@@ -98,6 +98,14 @@ def test_continuous_integration_is_the_script_that_anyone_can_run(project: dict[
     assert int(newest.removeprefix("3.")) >= 14
 
 
+def test_the_type_checker_reads_every_package() -> None:
+    """Pyright expands no pattern such as `packages/*/src`, and reports no error where it finds no file."""
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pyright"]["include"]
+    assert sorted(checked) == sorted(
+        str(file.parent.relative_to(ROOT) / "src") for file in ROOT.glob("packages/*/pyproject.toml")
+    )
+
+
 def test_every_week_tests_the_newest_and_the_oldest_versions() -> None:
     job = plain(".github/workflows/versions.yml")["jobs"]["test"]
     commands = (ROOT / "Makefile").read_text(encoding="utf-8")
