@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
+from longspan.options import Computing
 from longspan_documents.cli.documents import Encoding, Raw, what_is_read
 
 epilog = what_is_read
@@ -29,8 +29,8 @@ def importance(
         Path | None,
         typer.Option(help="File of a summary, from which the importance of words is derived.", show_default=False),
     ] = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    *,
+    computing: Computing,
     html: Annotated[Path | None, typer.Option(help="Write a web page of the shaded document.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print words with their places and importance.")] = False,
     raw: Raw = False,
@@ -55,7 +55,7 @@ def importance(
         check_page(html, [file, reference, model])
     named = None if reference is None else read(reference, encoding=encoding).words
     document = read(file, encoding=encoding, raw=raw)
-    weighed = weigh(document, model=model, reference=named, device=device, dtype=dtype)
+    weighed = weigh(document, model=model, reference=named, device=computing.device, dtype=computing.dtype)
     if html is not None:
         save_page(importance_page(weighed, document.title or document.name), html)
     if json:

@@ -39,13 +39,13 @@ def index(
     papers/ --output library --workers 8`, `longspan index contracts/ --model reader --output read`, `longspan index
     *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output read`.
     """
-    from longspan_documents.inference.indexing.documents import index as make
+    from longspan_documents.inference.indexing.documents import index_documents
 
     if "-" in documents:
         raise InputError("standard input has no name to point into; give files or folders")
     sources = [Path(source) for source in documents]
     if workers is None:
-        library: DocumentIndex | SearchIndex = make(sources, output, **vars(options))
+        library: DocumentIndex | SearchIndex = index_documents(sources, output, options)
     else:
         library = _by_workers(sources, output, options, workers, threads)
     for note in library.notes:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.options import Device, Dtype, words_in
+from longspan.cli.options import words_in
 from longspan.cli.terminal import say
+from longspan.options import Computing
 from longspan_documents.cli.documents import Abbreviations, Encoder, Ocr, Reranker, what_is_read
 
 epilog = what_is_read
@@ -37,8 +38,8 @@ def serve(
     ] = 1,
     encoder: Encoder = None,
     reranker: Reranker = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    *,
+    computing: Computing,
     abbreviations: Abbreviations = None,
     ocr: Ocr = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -82,7 +83,12 @@ def serve(
             names=allow_host or (),
             limits=limits,
             models=Models(
-                encoder=encoder, reranker=reranker, device=device, dtype=dtype, abbreviations=further, ocr=ocr
+                encoder=encoder,
+                reranker=reranker,
+                device=computing.device,
+                dtype=computing.dtype,
+                abbreviations=further,
+                ocr=ocr,
             ),
             started=started,
         )

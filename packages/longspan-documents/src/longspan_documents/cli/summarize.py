@@ -60,7 +60,7 @@ def summarize(
     documents = [read_file(file, options) for file in files]
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
     done = []
-    options = replace(options, stream=pieces)
+    options = options if pieces is None else replace(options, stream=pieces)
     summaries = summarize_documents(summarizer_in(options), documents, options)
     for file, document, summary in zip(files, documents, summaries, strict=True):
         sections = outline_of(document, summary) if outline else ()

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
+from longspan.options import Computing
 from longspan_documents.cli.documents import Encoding, Json, Raw, what_is_read
 
 epilog = what_is_read
@@ -26,8 +26,7 @@ def choose(
         list[str],
         typer.Option("--candidate", "-c", help="What the answer may be; given once for each.", show_default=False),
     ],
-    device: Device = None,
-    dtype: Dtype = None,
+    computing: Computing,
     json: Json = False,
     raw: Raw = False,
     encoding: Encoding = None,
@@ -46,7 +45,7 @@ def choose(
     *sources, question = words
     if not sources:
         raise InputError(f"{question!r} is all that is given; name a document and ask a question")
-    chooser = load_chooser(model, device, dtype)
+    chooser = load_chooser(model, computing.device, computing.dtype)
     documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
     for note in skipped:
         say(f"note: {note}", error=True)

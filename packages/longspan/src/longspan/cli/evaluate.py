@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
+from longspan.options import Computing
 
 PANEL = "Models"
 
@@ -32,8 +32,7 @@ def evaluate(
     output: Annotated[
         Path | None, typer.Option(help="Folder for metrics and predictions.", show_default="MODEL/evaluation")
     ] = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    computing: Computing,
     json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
 ) -> None:
     """Score a model on a data set by its task's metric, such as ROUGE for summaries or bits per masked token.
@@ -56,8 +55,8 @@ def evaluate(
         on_error=on_error,  # pyright: ignore[reportArgumentType] (one of the two, or raised there)
         output=output,
         options=parse_changes(changes or (), "evaluation.mode=disjoint"),
-        device=device,
-        dtype=dtype,
+        device=computing.device,
+        dtype=computing.dtype,
     )
     say(f"predicted and scored in {result.seconds:.1f} s", error=True)
     if json:

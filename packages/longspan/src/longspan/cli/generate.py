@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json, text_of_input
 from longspan.errors import InputError
+from longspan.options import Computing
 
 PANEL = "Models"
 
@@ -27,8 +27,8 @@ def generate(
     top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens.", show_default="all")] = None,
     beams: Annotated[int, typer.Option(help="Search with so many beams instead of drawing.")] = 1,
     seed: Annotated[int | None, typer.Option(help="Of the draws.", show_default="another each time")] = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    *,
+    computing: Computing,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object at the end, and nothing before.")] = False,
 ) -> None:
     """Continue a text with a language model, and print it while it is generated.
@@ -49,7 +49,7 @@ def generate(
     if prompt == "-":
         prompt = text_of_input().removesuffix("\n")
     if json:
-        say_json(asdict(run(prompt, model, writing=writing, device=device, dtype=dtype)))
+        say_json(asdict(run(prompt, model, writing=writing, device=computing.device, dtype=computing.dtype)))
         return
     begun = False
 
@@ -60,7 +60,7 @@ def generate(
         begun = True
         sys.stdout.flush()
 
-    done = run(prompt, model, writing=writing, stream=show, device=device, dtype=dtype)
+    done = run(prompt, model, writing=writing, stream=show, device=computing.device, dtype=computing.dtype)
     say()
     sys.stdout.flush()
     rate = done.tokens / max(done.seconds, 1e-9)

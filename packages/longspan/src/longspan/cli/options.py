@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError
-from longspan.options import Computing, Field, Options, fields_of, without_limits
+from longspan.options import Field, Options, fields_of, without_limits
 from longspan.settings import LARGEST
 
 LARGEST_LIST = 1 << 16
@@ -113,10 +113,6 @@ def annotation_of(field: Field, help: str = "") -> Any:
             metavar=option.metavar,
         ),
     ]
-
-
-Device = Annotated[str | None, option_of(Computing, "device")]
-Dtype = Annotated[Literal["float32", "bfloat16", "float16"] | None, option_of(Computing, "dtype")]
 
 
 def words_in(file: Path, flag: str) -> list[str]:

@@ -73,6 +73,13 @@ def index(documents: Source | Sequence[Source], output: str | Path, options: Ind
         InputError: as `longspan.answer`; the model differs from that of the index; or the folder contains other files.
             Documents that were finished before the error stay in the index.
     """
+    return index_documents(documents, output, options)
+
+
+def index_documents(
+    documents: Source | Sequence[Source], output: str | Path, options: Index
+) -> DocumentIndex | SearchIndex:
+    """Create an index, or add documents to one; see `index`."""
     documents = sources_in(documents, options, "documents")
     model, lower_layers, encoder = options.model, options.lower_layers, options.encoder
     folder = output_folder(output)
