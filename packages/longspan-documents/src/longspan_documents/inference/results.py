@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Literal, get_args
 
 from longspan.characters import mended_note
-from longspan.data.text.sentences import guess_language, split_words
+from longspan.data.text.sentences import count_of, guess_language, split_words
 from longspan.errors import InputError
 from longspan.settings import LARGEST, check_kind, show
 from longspan_documents.inference.verbs import Length
@@ -36,7 +36,7 @@ class Extent:
 
     Attributes:
         sentences: number of sentences.
-        words: number of words, as counted by `split_words`. The summary has whole sentences, as near as possible to it
+        words: number of words, as counted by `count_of`. The summary has whole sentences, as near as possible to it
             and at most a tenth above, unless even one sentence is longer.
         length: medium is half the square root of the document's number of sentences, between 3 and 20; short is a
             quarter of that; long is four times medium, but at most a third of the document if that is above medium.
@@ -90,7 +90,7 @@ class Extent:
         """Returns the approximate number of words of a summary of these sentences."""
         if self.words is not None:
             return self.words
-        lengths = sorted(length for length in map(len, map(split_words, texts)) if length >= SHORTEST)
+        lengths = sorted(length for length in map(count_of, map(split_words, texts)) if length >= SHORTEST)
         return self.count(len(texts)) * (lengths[len(lengths) // 2] if lengths else SHORTEST)
 
     def take(self, texts: Sequence[str], pick: Pick) -> list[int]:
@@ -102,7 +102,7 @@ class Extent:
         """
         if self.words is None:
             return pick(self.count(len(texts)))
-        return _of_words([len(split_words(text)) for text in texts], self.words, pick)
+        return _of_words([count_of(split_words(text)) for text in texts], self.words, pick)
 
 
 def extent_of(sentences: int | Extent | None) -> Extent:

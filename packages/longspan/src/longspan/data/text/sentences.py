@@ -24,10 +24,11 @@ Words are the unit of metrics, labels and summary lengths.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -102,6 +103,15 @@ _UNSPACED = (
 )
 
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_HAN = re.compile("[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+HAN_OF_A_WORD, UNSPACED_OF_A_WORD = 1.6, 3.5
+"""Characters that express one word: Chinese characters; kana and the characters of South-East Asian scripts, each with
+its combining marks.
+
+Measured on translations. Rust by Example, 600 paragraphs: 1.58 Chinese characters for each English word, 2.62 Japanese
+ones, 24 % of which are Chinese characters, so 3.3 kana. Questions of Debian's installer: 3.9 of Thai, 3.6 of Khmer.
+ICU's dictionaries divide the same Chinese text into words of 1.61 characters.
+"""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 _FUNCTION_WORDS = """
@@ -359,6 +369,27 @@ def placed_words(text: str) -> Iterator[tuple[int, int, str]]:
     characters of scripts without spaces are single words."""
     for match in _pattern().finditer(text):
         yield match.start(), match.end(), unicodedata.normalize("NFKC", match[0]).lower()
+
+
+def count_words(text: str) -> int:
+    """Counts the words of a text, separated by white space; in scripts without spaces, by their characters."""
+    pieces = text.split()
+    if text.isascii() or _UNSPACED_CHARACTER.search(text) is None:
+        return len(pieces)
+    return math.ceil(
+        sum(_length_in_words(split_words(piece)) if _UNSPACED_CHARACTER.search(piece) else 1 for piece in pieces)
+    )
+
+
+def count_of(words: Sequence[str]) -> int:
+    """Counts the words of a text by its `split_words`; characters of scripts without spaces are parts of words."""
+    return math.ceil(_length_in_words(words))
+
+
+def _length_in_words(words: Sequence[str]) -> float:
+    unspaced = [word for word in words if is_unspaced(word)]
+    han = sum(_HAN.match(word) is not None for word in unspaced)
+    return len(words) - len(unspaced) + han / HAN_OF_A_WORD + (len(unspaced) - han) / UNSPACED_OF_A_WORD
 
 
 def contents_of(text: str) -> list[str]:
