@@ -256,7 +256,7 @@ class RankedPassage:
         mark: the characters of that sentence in `text`.
         heading: of its section, or None.
         speakers: its speakers, in a dialogue.
-        probability: that it contains the answer, between 0 and 1.
+        probability: that it contains the answer, between 0 and 1; None outside English, where it was not measured.
     """
 
     file: str
@@ -267,7 +267,12 @@ class RankedPassage:
     mark: tuple[int, int]
     heading: str | None = None
     speakers: tuple[str, ...] = ()
-    probability: float
+    probability: float | None
+
+    @property
+    def weight(self) -> float:
+        """Its weight in comparisons of answers from several passages: its probability, 1 if there is none."""
+        return 1.0 if self.probability is None else self.probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,13 +301,15 @@ class DocumentAnswer:
 
     Attributes:
         question: the question.
-        answered: whether there may be an answer; if False, there is none in two cases out of three.
-        probability: that one of the three best passages contains an answer, between 0 and 1.
+        answered: whether there may be an answer; if False, there is none in two cases out of three. Outside English it
+            is False only if no passage has a word of the question.
+        probability: that one of the three best passages contains an answer, between 0 and 1; None outside English,
+            where it was not measured.
         likely: from this probability on, an answer is reported as likely.
         passages: the most likely passages, best first.
         short: the extracted answer, if a question-answering model was used and found one.
-        scores: for each document every passage in order, with its position and probability; empty for a collection in
-            an index without a model.
+        scores: for each document every passage in order, with its position and probability (outside English, its score
+            as a share of the best one's); empty for a collection in an index without a model.
         searched: number of passages that were ranked.
         seconds: time for this question, without reading documents and loading models.
         note: a warning for the reader, or None.
@@ -310,7 +317,7 @@ class DocumentAnswer:
 
     question: str
     answered: bool
-    probability: float
+    probability: float | None
     passages: tuple[RankedPassage, ...]
     short: ShortAnswer | None = None
     scores: tuple[tuple[ScoredSentence, ...], ...] = ()
@@ -322,9 +329,13 @@ class DocumentAnswer:
     @property
     def sure(self) -> Literal["likely", "unsure", "probably not there"]:
         """How certain an answer is, in words."""
+        if self.short is not None:
+            return "likely"
+        if self.probability is None:
+            return "unsure"
         if not self.answered:
             return "probably not there"
-        return "likely" if self.short is not None or self.probability >= self.likely else "unsure"
+        return "likely" if self.probability >= self.likely else "unsure"
 
     @property
     def text(self) -> str:

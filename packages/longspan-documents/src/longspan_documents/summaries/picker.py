@@ -372,8 +372,9 @@ class Picker:
         lengths = np.array([count_words(text) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = mix * own - wording_penalties(document.texts, needs)
-        opening = self.opening(document) if relevance is None else 0
-        leads = relevance is None and not reported.any() and self.leads(document)
+        known = bool(document.vectors.any())  # otherwise no beginning can be recognised
+        opening = self.opening(document) if relevance is None and known else 0
+        leads = relevance is None and known and not reported.any() and self.leads(document)
         led = leading(document.texts, min(words, OPENING_WORDS)) if leads else []
         first = list(dict.fromkeys([*range(opening), *led]))
         before = [each or () for each in needs]

@@ -377,16 +377,17 @@ def count_words(text: str) -> int:
     if text.isascii() or _UNSPACED_CHARACTER.search(text) is None:
         return len(pieces)
     return math.ceil(
-        sum(_length_in_words(split_words(piece)) if _UNSPACED_CHARACTER.search(piece) else 1 for piece in pieces)
+        sum(length_in_words(split_words(piece)) if _UNSPACED_CHARACTER.search(piece) else 1 for piece in pieces)
     )
 
 
 def count_of(words: Sequence[str]) -> int:
     """Counts the words of a text by its `split_words`; characters of scripts without spaces are parts of words."""
-    return math.ceil(_length_in_words(words))
+    return math.ceil(length_in_words(words))
 
 
-def _length_in_words(words: Sequence[str]) -> float:
+def length_in_words(words: Sequence[str]) -> float:
+    """Returns the number of words that `split_words` of a text amount to, before it is rounded."""
     unspaced = [word for word in words if is_unspaced(word)]
     han = sum(_HAN.match(word) is not None for word in unspaced)
     return len(words) - len(unspaced) + han / HAN_OF_A_WORD + (len(unspaced) - han) / UNSPACED_OF_A_WORD
