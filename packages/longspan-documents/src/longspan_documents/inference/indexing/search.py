@@ -11,7 +11,6 @@ part-000001.safetensors     see `longspan_documents.inference.indexing.parts`
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,7 +235,7 @@ class SearchIndex(GrowingIndex):
         )
         table = np.stack(list(columns.values()), axis=1)[alive]
         ranking = weights.ranking(Evidence(tuple(columns), table))
-        english = asked_in_english and self._shows_english([passage.text for _, passage, _ in read[:SHOWN]])
+        english = asked_in_english and self._is_english(read[0][1].text)
         chances = ranking.passage_probabilities.tolist() if english else [None] * len(alive)
         chance = dict(zip(alive.tolist(), chances, strict=True))
         if self._reranker is not None:
@@ -262,15 +261,14 @@ class SearchIndex(GrowingIndex):
             note=notes(foreign, *self.notes),
         )
 
-    def _shows_english(self, texts: Sequence[str]) -> bool:
-        """Whether the best passages are English: of an index with words alone, never; with the bundled encoder, unless
-        it does not know their words; with another encoder, by their words."""
+    def _is_english(self, passage: str) -> bool:
+        """Whether the best passage is English: in an index with words alone, never; with the bundled encoder, unless
+        it does not know its words; with another encoder, by its words."""
         if self._questions is None:
             return False
-        words = "\n".join(texts)
         if self._list["encoder"] is None:
-            return self._questions.tokenizer.unknown_share(words) <= UNKNOWN
-        return reads_english(words)
+            return self._questions.tokenizer.unknown_share(passage) <= UNKNOWN
+        return reads_english(passage)
 
     def _columns(self, question: str) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Returns the evidence of words and vectors for every passage, `(P,)` each, and the rarity of the question's

@@ -376,9 +376,14 @@ def count_words(text: str) -> int:
     pieces = text.split()
     if text.isascii() or _UNSPACED_CHARACTER.search(text) is None:
         return len(pieces)
-    return math.ceil(
-        sum(length_in_words(split_words(piece)) if _UNSPACED_CHARACTER.search(piece) else 1 for piece in pieces)
+    han = len(_HAN.findall(text))
+    others = len(_UNSPACED_CHARACTER.findall(text)) - len(_unspaced_marks().findall(text)) - han
+    mixed = [_UNSPACED_CHARACTER.sub(" ", piece) for piece in pieces]
+    spaced = sum(
+        1 if rest == piece else sum(any(map(str.isalnum, part)) for part in rest.split())
+        for piece, rest in zip(pieces, mixed, strict=True)
     )
+    return math.ceil(spaced + _words_of(han, others))
 
 
 def count_of(words: Sequence[str]) -> int:
@@ -390,7 +395,11 @@ def length_in_words(words: Sequence[str]) -> float:
     """Returns the number of words that `split_words` of a text amount to, before it is rounded."""
     unspaced = [word for word in words if is_unspaced(word)]
     han = sum(_HAN.match(word) is not None for word in unspaced)
-    return len(words) - len(unspaced) + han / HAN_OF_A_WORD + (len(unspaced) - han) / UNSPACED_OF_A_WORD
+    return len(words) - len(unspaced) + _words_of(han, len(unspaced) - han)
+
+
+def _words_of(han: int, others: int) -> float:
+    return han / HAN_OF_A_WORD + others / UNSPACED_OF_A_WORD
 
 
 def contents_of(text: str) -> list[str]:
@@ -429,6 +438,13 @@ def combining_marks() -> list[int]:
     others have none, and searching all takes a quarter of a second."""
     planes = (*range(0x300, 0x20000), *range(0xE0000, 0xE1000))
     return [code for code in planes if unicodedata.category(chr(code))[0] == "M"]
+
+
+@cache
+def _unspaced_marks() -> re.Pattern[str]:
+    """Matches a combining mark among the characters of unspaced scripts."""
+    marks = filter(_UNSPACED_CHARACTER.match, map(chr, combining_marks()))
+    return re.compile(f"[{''.join(marks)}]")
 
 
 @cache
