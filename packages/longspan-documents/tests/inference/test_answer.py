@@ -11,7 +11,7 @@ import pytest
 
 import longspan
 from longspan.errors import InputError
-from longspan_documents.inference.answer import NOT_ENGLISH, Answerer
+from longspan_documents.inference.answer import BY_WORDS, Answerer
 from longspan_documents.inference.ranking import Weights, load_weights
 from longspan_documents.inference.results import RankedPassage, ShortAnswer, quote_of
 from longspan_documents.text.blocks import Document
@@ -125,6 +125,9 @@ def test_with_fitted_weights_english_is_ranked_by_meaning(monkeypatch: pytest.Mo
         def embed_document(self, sentences: list[str], firsts: Sequence[int]) -> np.ndarray:
             return self.embed([*sentences, *(sentences[first] for first in firsts)])
 
+        def knows(self, text: str) -> bool:
+            return True
+
     words = load_weights()["words"]
     meaning = dataclasses.replace(words, rank={"nearest": 1.0})
     fitted: dict[str, Weights] = {"words": words, "meaning": meaning}
@@ -135,9 +138,11 @@ def test_with_fitted_weights_english_is_ranked_by_meaning(monkeypatch: pytest.Mo
     assert longspan.answer([foreign, "山区"], "土拨鼠生活在哪里？").passages[0].document == 0
 
 
-def test_other_languages_say_that_the_probability_is_less_sure() -> None:
+def test_other_languages_have_no_probability() -> None:
     found = longspan.answer("土拨鼠生活在山区。\n\n鹰是它们的主要敌人。", "谁是敌人？")
-    assert found.note == NOT_ENGLISH
+    assert found.note == BY_WORDS
+    assert (found.answered, found.sure, found.probability) == (True, "unsure", None)
+    assert [passage.probability for passage in found.passages] == [None]
     assert longspan.answer(TEXT, QUESTION).note is None
 
 

@@ -72,7 +72,7 @@ def test_what_has_little_padding_stays_padded() -> None:
 def test_what_the_bundled_encoder_cannot_read_has_no_vector(text: str) -> None:
     """All such texts have nearly one vector; one error names the text and the remedy."""
     for embed_text in (longspan.embed, longspan.embed_document):
-        with pytest.raises(InputError, match=r"does not know .* of the tokens of .*encoder="):
+        with pytest.raises(InputError, match=r"does not know .* of the words of .*encoder="):
             embed_text(text)
     with pytest.raises(InputError, match="does not know"):
         longspan.embed(["A sentence in English.", text])

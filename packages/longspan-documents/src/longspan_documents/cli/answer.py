@@ -138,8 +138,11 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
 
 
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
-    if not result.answered:
-        say(f"Probably not there (probability of an answer: {result.probability:.2f}). The nearest passages:\n")
+    chance = result.probability
+    if not result.answered and chance is None:
+        say("No passage has a word of the question. The first passages:\n")
+    elif not result.answered:
+        say(f"Probably not there (probability of an answer: {chance:.2f}). The nearest passages:\n")
     elif result.short is not None:
         say_coloured([(str(result.short), "bold")])
         file = next((passage.file for passage in result.passages if passage.document == result.short.document), "")
@@ -153,12 +156,13 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
         parts.append(f"{quote.place}, characters {quote.start:,}–{quote.end:,}")
         parts += [passage.heading] if passage.heading else []
         parts += [", ".join(passage.speakers)] if passage.speakers else []
-        say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")
+        parts += [] if passage.probability is None else [f"probability {passage.probability:.2f}"]
+        say(f"{number}. {' · '.join(parts)}")
         _write_marked(passage, result)
         say()
     sys.stdout.flush()
-    sure = f"an answer among the first three: {result.sure}, probability {result.probability:.2f}"
-    say(f"[{counted(result.searched, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
+    sure = "" if chance is None else f"; an answer among the first three: {result.sure}, probability {chance:.2f}"
+    say(f"[{counted(result.searched, 'passage')} searched in {result.seconds:.1f} s{sure}]", error=True)
 
 
 def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
@@ -190,9 +194,13 @@ def _record(result: "DocumentAnswer") -> dict[str, object]:
         "question": result.question,
         "answered": result.answered,
         "sure": result.sure,
-        "probability": round(result.probability, 4),
+        "probability": _rounded(result.probability),
         "short": asdict(result.short) if result.short else None,
-        "passages": [asdict(passage) | {"probability": round(passage.probability, 4)} for passage in result.passages],
+        "passages": [asdict(passage) | {"probability": _rounded(passage.probability)} for passage in result.passages],
         "searched": result.searched,
         "seconds": round(result.seconds, 3),
     }
+
+
+def _rounded(probability: float | None) -> float | None:
+    return None if probability is None else round(probability, 4)

@@ -92,7 +92,7 @@ def _ask() -> None:
         result = answerer.answer(question)
         place = f", line {result.passages[0].sentence.first_line}" if result.answered else ""
         print(f"  {question}")
-        answer = f"{result.text} ({result.probability:.2f}{place})"
+        answer = f"{result.text} ({result.probability or 0:.2f}{place})"
         print(textwrap.fill(answer, 96, initial_indent="  → ", subsequent_indent="    "))
 
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 Source = str | Path | Document
 """A text, the path of a file or a folder, or a document that has been read."""
 
-NOT_ENGLISH = "how sure an answer is was measured on English; in other languages it is less reliable"
+NOT_ENGLISH = "how sure an answer is was measured on English only, so it is not given for this text and question"
+BY_WORDS = f"{NOT_ENGLISH}; words alone rank, and encoder= (--encoder), a multilingual model, also ranks by meaning"
 
 FIRST = 20
 """Number of passages that a cross-encoder reranks."""
@@ -202,11 +203,13 @@ class Answerer:
         fitted, bundled, second = load_weights(), None, None
         if self._encoder is not None:
             self._weights = fitted["encoder"]
-        elif passages is None and self._english and "meaning" in fitted:
+        elif passages is None and self._english and "meaning" in fitted and bundled_encoder(device).knows(sample):
             self._weights, bundled = fitted["meaning"], bundled_encoder(device)
             second = passage_encoder(device) if READ in fitted else None
         else:
             self._weights = fitted["words"]
+            self._english = self._english and passages is not None
+        self._foreign = NOT_ENGLISH if self._encoder is not None or passages is not None else BY_WORDS
         self._index = PassageIndex(self.documents, language, bundled, passages, self._encoder)
         self._fitted = fitted
         self._second = second and SecondLook(second, self._index.texts)
@@ -221,8 +224,11 @@ class Answerer:
         begin = time.perf_counter()
         question = " ".join(visible(question).split())
         weights, evidence = self._weights, self._index.evidence(question)
+        english = self._english and guess_language(question) == "en"
         if self._second is None:
             ranking = weights.ranking(evidence)
+        elif not english:  # the vector of the question means nothing
+            ranking = self._fitted["words"].ranking(evidence)
         else:
             first, weights = weights, self._fitted[READ]
             ranking = self._second.ranking(question, evidence, first, weights)
@@ -231,32 +237,32 @@ class Answerer:
             first = order[: max(FIRST, top)]
             order_again = self._reranker.order(question, [self._index.passages[number].text for number in first])
             order[: len(first)] = [first[place] for place in order_again]
-        shown = [self._ranked(number, ranking, question) for number in order[:top]]
+        shown = [self._ranked(number, ranking if english else None, question) for number in order[:top]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
         scored: list[list[ScoredSentence]] = [[] for _ in self.documents]
-        values = ranking.passage_probabilities.tolist()
+        values = (ranking.passage_probabilities if english else ranking.shares).tolist()
         for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
             scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
         # If passages are ranked by words only and none contains a word of the question, there is no answer.
         silent = threshold is None and not ranking.scores.any()
-        limit = weights.threshold if threshold is None else threshold
+        limit = threshold if threshold is not None else weights.threshold if english else 0.0
         return DocumentAnswer(
             question=question,
             answered=short is not None or (ranking.probability >= limit and not silent),
-            probability=ranking.probability,
+            probability=ranking.probability if english else None,
             likely=weights.likely,
             passages=tuple(shown),
             short=short,
             scores=tuple(map(tuple, scored)),
             searched=len(values),
             seconds=time.perf_counter() - begin,
-            note=notes(None if self._english else NOT_ENGLISH, self._encoder and self._encoder.note),
+            note=notes(None if english else self._foreign, self._encoder and self._encoder.note),
         )
 
-    def _ranked(self, number: int, ranking: Ranking, question: str) -> RankedPassage:
+    def _ranked(self, number: int, ranking: Ranking | None, question: str) -> RankedPassage:
         passage, owner = self._index.passages[number], self._index.owners[number]
         nearest = self._index.sentence(question, number)
-        probability = float(ranking.passage_probabilities[number])
+        probability = None if ranking is None else float(ranking.passage_probabilities[number])
         return ranked_passage(self.documents[owner], owner, passage, nearest, probability)
 
 
@@ -289,7 +295,7 @@ def load_models(
 
 
 def ranked_passage(
-    document: Document, number: int, passage: Passage, nearest: int, probability: float
+    document: Document, number: int, passage: Passage, nearest: int, probability: float | None
 ) -> RankedPassage:
     """Returns a `RankedPassage` of document `number`, with its most relevant sentence `nearest`."""
     sentence = passage.sentences[nearest]

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from longspan.data.text.sentences import count_words
 from longspan.errors import InputError, last_line
 from longspan.options import expand_options
 from longspan.settings import check_kind, show
@@ -33,7 +34,7 @@ class PlacedPassage:
         headings: headings of the sections that contain the passage, the outermost first.
         speakers: the speakers in the passage.
         sentences: indices of its sentences in the document, as a pair of first and end (exclusive).
-        words: number of words of `text`, separated by white space.
+        words: number of words of `text`, separated by white space; see `count_words`.
         tokens: number of tokens of `text`, without special tokens.
     """
 
@@ -93,7 +94,7 @@ def cut(document: Document, options: Chunks) -> tuple[PlacedPassage, ...]:
             headings=paths.get(passage.sentences[0].section, ()),
             speakers=passage.speakers,
             sentences=(passage.first, passage.first + len(passage.sentences)),
-            words=len(text.split()),
+            words=count_words(text),
             tokens=tokens,
         )
         for passage, text, tokens in zip(passages, texts, count(texts), strict=True)

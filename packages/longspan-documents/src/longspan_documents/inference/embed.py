@@ -26,6 +26,7 @@ from longspan.errors import InputError
 from longspan.options import expand_options
 from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import (
+    UNKNOWN,
     BundledTokenizer,
     Encoder,
     batches_of,
@@ -57,7 +58,7 @@ def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
 
     Raises:
         InputError: a text is blank, no string, or the name of a file, or the bundled encoder knows less than half of
-            its tokens; a model cannot be loaded, is no encoder, or has a shorter input than a text; a device does not
+            its words; a model cannot be loaded, is no encoder, or has a shorter input than a text; a device does not
             exist or is specified for a model that is already loaded.
     """
     from longspan_documents.text.folders import check_not_path
@@ -92,11 +93,6 @@ def embed_words(texts: Sequence[str], options: EmbedTexts) -> np.ndarray:
     return chosen.embed(texts) if options.purpose is None else chosen.embed(texts, options.purpose)
 
 
-UNKNOWN = 0.5
-"""Above this share of unknown tokens a text is refused: English, German, French and Spanish have 0.0 to 0.03, Chinese,
-Japanese, Russian, Arabic, Hindi and Thai 0.83 to 1.0."""
-
-
 def check_words_known(text: str, encoder: Any) -> None:
     """Raises an `InputError` if the bundled encoder knows less than half of a text: such vectors are nearly equal."""
     if not isinstance(getattr(encoder, "tokenizer", None), BundledTokenizer):
@@ -104,7 +100,7 @@ def check_words_known(text: str, encoder: Any) -> None:
     share = encoder.tokenizer.unknown_share(text)
     if share > UNKNOWN:
         raise InputError(
-            f"the bundled encoder does not know {share:.0%} of the tokens of {show(text)}, so its vector would mean "
+            f"the bundled encoder does not know {share:.0%} of the words of {show(text)}, so its vector would mean "
             "nothing; it was trained on English: give encoder= a multilingual model, such as "
             "intfloat/multilingual-e5-small"
         )

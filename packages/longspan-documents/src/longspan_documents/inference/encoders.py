@@ -15,16 +15,19 @@ from __future__ import annotations
 import json
 import os
 import threading
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
 from longspan.characters import mend
+from longspan.data.text.sentences import length_in_words, split_words
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +125,8 @@ class Encoder:
 
     @one_thread()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns vectors `(N, D)` of separate texts; 0 for blank texts."""
+        """Returns vectors `(N, D)` of separate texts; 0 for blank texts, and for those that the bundled tokenizer does
+        not know."""
         return self._embed(texts)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -130,8 +134,13 @@ class Encoder:
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(ids) for ids in encoded]):
             vectors[chosen] = self._read_texts([encoded[index] for index in chosen])
-        vectors[[not text.strip() for text in texts]] = 0
+        vectors[[not text.strip() or not self.knows(text) for text in texts]] = 0
         return vectors
+
+    def knows(self, text: str) -> bool:
+        """Whether the tokenizer knows the words of a text, but for a share of `UNKNOWN`; otherwise its vector would be
+        nearly that of any other such text. Only the bundled tokenizers are asked."""
+        return not isinstance(self.tokenizer, BundledTokenizer) or self.tokenizer.unknown_share(text) <= UNKNOWN
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenize separate texts, to at least one token each."""
@@ -179,7 +188,8 @@ class Encoder:
             firsts: the index of the first sentence of each of P passages, increasing from 0; empty without passages.
 
         Returns:
-            `(N + P, D)` float32, the sentences first, then the passages; and the number of tokens.
+            `(N + P, D)` float32, the sentences first, then the passages, 0 if the bundled tokenizer does not know the
+            document; and the number of tokens.
         """
         import torch
 
@@ -187,6 +197,8 @@ class Encoder:
 
         encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
+        if not self.knows(" ".join(sentences)):
+            return np.zeros((len(encoded) + len(firsts), self.dimensions), np.float32), sum(map(len, encoded))
         tokens = torch.tensor([token for ids in encoded for token in ids], dtype=torch.long)
         sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
         owners = None
@@ -360,7 +372,9 @@ def _undrawn() -> Any:
 
 
 SAMPLE = 20_000
-"""Number of characters of a text by which its share of unknown tokens is judged."""
+"""Number of characters of a text by which its share of unknown words is judged, in eight places."""
+UNKNOWN = 0.5
+"""Above this share of unknown words, a text has no vector."""
 
 
 class BundledTokenizer:
@@ -392,9 +406,22 @@ class BundledTokenizer:
         return self.backend.get_vocab_size(with_added_tokens=True)
 
     def unknown_share(self, text: str) -> float:
-        """Returns the share of unknown tokens in the first `SAMPLE` characters of a text."""
-        ids = self.backend.encode(mend(text[:SAMPLE])[0], add_special_tokens=False).ids
-        return sum(token == self.unk_token_id for token in ids) / len(ids) if ids else 0.0
+        """Returns the share of a text's words that begin with a character which no token has; of its characters, if it
+        has no words.
+
+        Tokens are not counted, because a run of characters without spaces is one unknown token, however long it is.
+        """
+        if text.isascii():
+            return 0.0
+        if len(text) > SAMPLE:
+            text = "\n".join(text[start : start + SAMPLE // 8] for start in range(0, len(text), len(text) // 8))
+        words = split_words(text) or [character for character in text if not character.isspace()]
+        unknown = [word for word in words if unicodedata.normalize("NFKD", word)[0] not in self._characters]
+        return length_in_words(unknown) / length_in_words(words) if words else 0.0
+
+    @cached_property
+    def _characters(self) -> frozenset[str]:
+        return frozenset(chain("123456789", *self.get_vocab()))  # the tokenizer reads every number as 0
 
     def get_vocab(self) -> dict[str, int]:
         """Returns every token with its id, added tokens included."""

@@ -214,7 +214,7 @@ class QuestionAnsweringPipeline:
         text = answerer.documents[0].text
         if self.reader is None:
             places = [(passage.sentence.start, passage.sentence.end, passage.probability) for passage in found.passages]
-            nothing = 1 - found.probability
+            nothing = None if found.probability is None else 1 - found.probability
         elif isinstance(self.reader, WindowReader):
             places, nothing = self.reader.places(question, answerer.documents, found.passages, top, **options)
         else:
@@ -223,7 +223,7 @@ class QuestionAnsweringPipeline:
             nothing = 1 - sum(score for *_, score in places)
         answers = [{"score": score, "start": at, "end": end, "answer": text[at:end]} for at, end, score in places]
         answers += [NOTHING | {"score": nothing}] if possible else []
-        return sorted(answers, key=lambda entry: -entry["score"])[:top] or [dict(NOTHING)]
+        return sorted(answers, key=lambda entry: -(entry["score"] or 0.0))[:top] or [dict(NOTHING)]
 
 
 PIPELINES = {

@@ -23,7 +23,14 @@ import numpy as np
 from longspan.characters import mend
 from longspan.errors import InputError, last_line
 from longspan.tasks.tokenizers import encode_sentences
-from longspan_documents.inference.encoders import BUNDLED, SCALE, BundledTokenizer, bundled_encoder, of_length_one
+from longspan_documents.inference.encoders import (
+    BUNDLED,
+    SCALE,
+    UNKNOWN,
+    BundledTokenizer,
+    bundled_encoder,
+    of_length_one,
+)
 
 LONGEST = 1_024
 """Maximum length in tokens of a text that is computed here: its dense scores take 16 MB."""
@@ -191,7 +198,7 @@ class PlainEncoder:
         self.dimensions = len(weights["projection.weight"])
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns unit vectors `(N, D)` of separate texts; 0 for blank texts."""
+        """Returns unit vectors `(N, D)` of separate texts; 0 for blank and for unknown ones."""
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for row, text in zip(vectors, texts, strict=True):
             if text.strip():
@@ -211,6 +218,8 @@ class PlainEncoder:
             return np.zeros((0, self.dimensions), np.float32)
         if sum(map(len, encoded)) > LONGEST:
             return bundled_encoder().embed_document(sentences, firsts)
+        if self.tokenizer.unknown_share(" ".join(sentences)) > UNKNOWN:
+            return np.zeros((len(encoded) + len(firsts), self.dimensions), np.float32)
         states = self._states(np.array([token for ids in encoded for token in ids]))
         sums = np.add.reduceat(states, np.cumsum([0, *map(len, encoded[:-1])]))
         if len(firsts):

@@ -303,6 +303,12 @@ class Ranking:
     passage_probabilities: np.ndarray
     probability: float
 
+    @property
+    def shares(self) -> np.ndarray:
+        """The scores as shares of the best one, at least 0."""
+        best = self.scores.max()
+        return np.maximum(self.scores, 0) / best if best > 0 else np.zeros(len(self.scores))
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:

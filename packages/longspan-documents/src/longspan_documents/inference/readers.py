@@ -136,7 +136,7 @@ class WindowReader:
             _, spans = encode_text(self.tokenizer, text, passage.file)
             start, end = _around(spans, passage.quote, room, len(text))
             place = (passage.document, start, end)
-            weights[place] = max(weights.get(place, 0.0), passage.probability)
+            weights[place] = max(weights.get(place, 0.0), passage.weight)
         return [Stretch(*place, weight) for place, weight in weights.items()]
 
     def read(self, question: str, text: str) -> Words | None:

@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Literal, get_args
 
 from longspan.characters import mended_note
-from longspan.data.text.sentences import guess_language, split_words
+from longspan.data.text.sentences import count_of, guess_language, split_words
 from longspan.errors import InputError
 from longspan.settings import LARGEST, check_kind, show
 from longspan_documents.inference.verbs import Length
@@ -36,7 +36,7 @@ class Extent:
 
     Attributes:
         sentences: number of sentences.
-        words: number of words, as counted by `split_words`. The summary has whole sentences, as near as possible to it
+        words: number of words, as counted by `count_of`. The summary has whole sentences, as near as possible to it
             and at most a tenth above, unless even one sentence is longer.
         length: medium is half the square root of the document's number of sentences, between 3 and 20; short is a
             quarter of that; long is four times medium, but at most a third of the document if that is above medium.
@@ -90,7 +90,7 @@ class Extent:
         """Returns the approximate number of words of a summary of these sentences."""
         if self.words is not None:
             return self.words
-        lengths = sorted(length for length in map(len, map(split_words, texts)) if length >= SHORTEST)
+        lengths = sorted(length for length in map(count_of, map(split_words, texts)) if length >= SHORTEST)
         return self.count(len(texts)) * (lengths[len(lengths) // 2] if lengths else SHORTEST)
 
     def take(self, texts: Sequence[str], pick: Pick) -> list[int]:
@@ -102,7 +102,7 @@ class Extent:
         """
         if self.words is None:
             return pick(self.count(len(texts)))
-        return _of_words([len(split_words(text)) for text in texts], self.words, pick)
+        return _of_words([count_of(split_words(text)) for text in texts], self.words, pick)
 
 
 def extent_of(sentences: int | Extent | None) -> Extent:
@@ -256,7 +256,7 @@ class RankedPassage:
         mark: the characters of that sentence in `text`.
         heading: of its section, or None.
         speakers: its speakers, in a dialogue.
-        probability: that it contains the answer, between 0 and 1.
+        probability: that it contains the answer, between 0 and 1; None outside English, where it was not measured.
     """
 
     file: str
@@ -267,7 +267,12 @@ class RankedPassage:
     mark: tuple[int, int]
     heading: str | None = None
     speakers: tuple[str, ...] = ()
-    probability: float
+    probability: float | None
+
+    @property
+    def weight(self) -> float:
+        """Its weight in comparisons of answers from several passages: its probability, 1 if there is none."""
+        return 1.0 if self.probability is None else self.probability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,13 +301,15 @@ class DocumentAnswer:
 
     Attributes:
         question: the question.
-        answered: whether there may be an answer; if False, there is none in two cases out of three.
-        probability: that one of the three best passages contains an answer, between 0 and 1.
+        answered: whether there may be an answer; if False, there is none in two cases out of three. Outside English it
+            is False only if no passage has a word of the question.
+        probability: that one of the three best passages contains an answer, between 0 and 1; None outside English,
+            where it was not measured.
         likely: from this probability on, an answer is reported as likely.
         passages: the most likely passages, best first.
         short: the extracted answer, if a question-answering model was used and found one.
-        scores: for each document every passage in order, with its position and probability; empty for a collection in
-            an index without a model.
+        scores: for each document every passage in order, with its position and probability (outside English, its score
+            as a share of the best one's); empty for a collection in an index without a model.
         searched: number of passages that were ranked.
         seconds: time for this question, without reading documents and loading models.
         note: a warning for the reader, or None.
@@ -310,7 +317,7 @@ class DocumentAnswer:
 
     question: str
     answered: bool
-    probability: float
+    probability: float | None
     passages: tuple[RankedPassage, ...]
     short: ShortAnswer | None = None
     scores: tuple[tuple[ScoredSentence, ...], ...] = ()
@@ -322,9 +329,13 @@ class DocumentAnswer:
     @property
     def sure(self) -> Literal["likely", "unsure", "probably not there"]:
         """How certain an answer is, in words."""
+        if self.short is not None:
+            return "likely"
+        if self.probability is None:
+            return "unsure"
         if not self.answered:
             return "probably not there"
-        return "likely" if self.short is not None or self.probability >= self.likely else "unsure"
+        return "likely" if self.probability >= self.likely else "unsure"
 
     @property
     def text(self) -> str:

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """Weights of `Picker`; README.md in the same folder describes their training."""
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
+NOT_KNOWN = (
+    "the bundled encoder does not know most words of this text, so its sentences are picked by words alone; encoder= "
+    "(--encoder), a multilingual model, compares them to a query by meaning"
+)
 OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
     "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
@@ -216,7 +220,7 @@ class Extractive:
         document_sentences = sentences_of(document, self.language)
         texts = [sentence.text for sentence in document_sentences]
         words = extent.expected_words(texts)
-        scores, tokens, opening, leading = self.scorer.score(document, document_sentences, words, query)
+        scores, tokens, opening, leading, known = self.scorer.score(document, document_sentences, words, query)
         # Sentences of the document's own abstract rank before all others, which must not repeat them.
         marked = query is None and any(sentence.abstract for sentence in document_sentences)
         has_abstract = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
@@ -240,13 +244,14 @@ class Extractive:
             for sentence, score in zip(document_sentences, scores, strict=True)
         )
         unreliable = UNRELIABLE.get(kind or "") if query is None and self.english_only else None
-        foreign = self.english_only and kind != "log" and not reads_english(document.text)
+        english = not self.english_only or kind == "log" or reads_english(document.text)
+        language = NOT_KNOWN if not known else None if english else NOT_ENGLISH
         return Summary(
             sentences=tuple(scored[index] for index in picked),
             document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(OWN_ABSTRACT if has_abstract else None, unreliable, NOT_ENGLISH if foreign else None),
+            note=notes(OWN_ABSTRACT if has_abstract else None, unreliable, language),
             abstract=has_abstract,
         )
 
@@ -267,12 +272,14 @@ class Scores(NamedTuple):
         tokens: number of tokens that were read.
         opening: number of sentences at the beginning that form an abstract without a heading, and rank first.
         leading: indices of the first sentences if they summarise the document, in its order.
+        known: whether the encoder knows the document's words; otherwise they were only counted.
     """
 
     values: list[float]
     tokens: int
     opening: int = 0
     leading: tuple[int, ...] = ()
+    known: bool = True
 
 
 class SentenceScorer(Protocol):
@@ -320,7 +327,8 @@ class PackageScorer:
             near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
             relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
-        return Scores(order.scores.tolist(), tokens, order.opening, order.leading)
+        known = not sentences or bool(clues.vectors.any())
+        return Scores(order.scores.tolist(), tokens, order.opening, order.leading, known)
 
 
 class ModelScorer:

@@ -175,10 +175,15 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     entries = [broken(words, LINES) for words in shown]
     below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1
     height = below + 3.25
+    scores = {passage.start: passage.score for passage in answer.scores[0]}
+    heights = [scores[one.quote.start] if one.probability is None else one.probability for one in listed]
     chosen = [
-        ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability) for passage in listed
+        ScoredSentence(passage.text, passage.quote.start, passage.quote.end, height)
+        for passage, height in zip(listed, heights, strict=True)
     ]
-    figure, axes = scored_document(answer.scores[0], chosen, below, height, "probability")
+    chance = answer.probability
+    label = "probability" if chance is not None else "score, as a share of the best"
+    figure, axes = scored_document(answer.scores[0], chosen, below, height, label)
     axes.set_ylim(0, 1.3 * max(0.2, *(piece.score or 0.0 for piece in answer.scores[0])))
     if answer.short is not None:
         quote = answer.short.quote
@@ -189,15 +194,16 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     figure.text(0.06, 1 - 0.28 / height, asked, fontsize=13, weight="bold", color=INK, family=fonts)
     words = answer.text if answer.short is not None or not answer.answered else str(answer.passages[0].sentence)
     figure.text(0.06, 1 - 0.58 / height, _line(words, 115), fontsize=12, color=CHOSEN, family=fonts)
-    sure = f"{counted(len(answer.scores[0]), 'passage')} · an answer is among the first three with probability"
-    line = f"{_line(title, 60)} · {sure} {answer.probability:.2f}".removeprefix(" · ")
+    sure = "" if chance is None else f" · an answer is among the first three with probability {chance:.2f}"
+    line = f"{_line(title, 60)} · {counted(len(answer.scores[0]), 'passage')}{sure}".removeprefix(" · ")
     figure.text(0.06, 1 - 0.8 / height, line, fontsize=9.5, color=QUIET, family=fonts)
 
     write: dict[str, Any] = {"va": "top", "family": fonts}
     top = below / height
     for number, (passage, lines) in enumerate(zip(listed, entries, strict=True), 1):
         parts = [passage.quote.place, passage.heading, ", ".join(passage.speakers)]
-        head = " · ".join(_line(part, 60) for part in parts if part) + f" · probability {passage.probability:.2f}"
+        parts += [] if passage.probability is None else [f"probability {passage.probability:.2f}"]
+        head = " · ".join(_line(part, 60) for part in parts if part)
         figure.text(0.052, top, str(number), fontsize=9, weight="bold", color=CHOSEN, ha="right", **write)
         figure.text(0.06, top, head, fontsize=8.5, color=QUIET, **write)
         below_head = top - LINE * 1.05 / height

@@ -242,7 +242,9 @@ class Answered(BaseModel):
     question: str
     answered: bool = Field(description="Whether an answer may be there.")
     sure: Literal["likely", "unsure", "probably not there"] = Field(description="How sure that is, in words.")
-    probability: float = Field(description="That one of the three best passages holds an answer.")
+    probability: float | None = Field(
+        description="That one of the three best passages holds an answer; null where the text is not English."
+    )
     likely: float = Field(description="The probability from which an answer is reported as likely.")
     passages: list[dict[str, Any]] = Field(description="Those most likely to hold it, best first, with their places.")
     short: dict[str, Any] | None

@@ -21,6 +21,7 @@ import numpy as np
 
 from longspan.characters import on_one_line, shown
 from longspan.data.text.abbreviations import abbreviations_from
+from longspan.data.text.sentences import count_words
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
 from longspan.imports import require
 from longspan_documents.inference.answer import Answerer, check_question, load_models
@@ -141,7 +142,7 @@ class JobRunner:
             "name": document["name"],
             "title": on_one_line(opened.title or "").strip() or None,
             "characters": len(opened.text),
-            "words": len(opened.text.split()),
+            "words": count_words(opened.text),
             "sentences": sentences,
             "pages": len(opened.pages) or None,
             "notes": notes,

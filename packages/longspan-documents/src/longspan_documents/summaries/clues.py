@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, split_words
+from longspan.data.text.sentences import FUNCTION_WORDS, count_words, holders_of, split_words
 
 _END = re.compile("[.!?…。！？｡।॥؟۔።။།៕][\"'”’»›)\\]）」』*_]*$")
 FEWEST_WORDS = 4
@@ -268,7 +268,7 @@ def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
         document: at least one sentence.
         worth: `(N, 3)`, for each sentence's content words: mean, sum and maximum probability of being in a summary.
     """
-    length = np.array([len(text.split()) for text in document.texts], np.float32)
+    length = np.array([count_words(text) for text in document.texts], np.float32)
     columns = [
         *_place_clues(document),
         *_length_clues(document, length),
@@ -335,7 +335,7 @@ def _wording_clues(document: Sentences) -> list[np.ndarray]:
         return np.array([rule(text) for text in document.texts], np.float32)
 
     def words(text: str) -> int:
-        return len(text.split()) + 1
+        return count_words(text) + 1
 
     return [
         of(lambda text: CONNECTIVE.match(text) is not None),
@@ -358,8 +358,8 @@ def _wording_clues(document: Sentences) -> list[np.ndarray]:
 def kind_of_text(document: Sentences) -> np.ndarray:
     """Returns features of the kind of text, `(13,)`, since papers, stories and meetings need different weights."""
     text, count = " ".join(document.texts), len(document)
-    length = np.array([len(sentence.split()) for sentence in document.texts], np.float32)
-    words = max(len(text.split()), 1)
+    length = np.array([count_words(sentence) for sentence in document.texts], np.float32)
+    words = max(count_words(text), 1)
     return np.array(
         [
             *(np.log(count), np.log1p(np.median(length)), np.log1p(length.mean()), (length < 6).mean()),
@@ -380,7 +380,7 @@ def kind_of_text(document: Sentences) -> np.ndarray:
 def share_of_fillers(text: str) -> float:
     """Returns the share of "um", "yeah", "you know" and similar words in a text, which distinguishes speech from
     writing."""
-    return len(_FILLER.findall(text)) / max(len(text.split()), 1)
+    return len(_FILLER.findall(text)) / max(count_words(text), 1)
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from longspan.data.text.sentences import holders_of, split_words
+from longspan.data.text.sentences import count_words, holders_of, split_words
 from longspan.errors import InputError
 from longspan_documents.summaries.clues import (
     FEWEST_WORDS,
@@ -87,7 +87,7 @@ def _numbers(
     inside = holders_of(contents[index] for index in stretch)
     again = np.array([holders[word] - times for word, times in inside.items()] or [0])
     text = " ".join(texts[index] for index in stretch)
-    words = max(len(text.split()), 1)
+    words = max(count_words(text), 1)
     return [
         *(sum(word in inside for word in common) / COMMONEST, float((again > 0).mean()), float(np.log1p(again).mean())),
         *(100 * len(_PRESENTS.findall(text)) / words, 100 * len(_CITES.findall(text)) / words),
@@ -101,7 +101,7 @@ def _stretches(texts: Sequence[str]) -> list[list[int]]:
     words = 0
     for index, text in enumerate(texts):
         stretches[-1].append(index)
-        words += len(text.split())
+        words += count_words(text)
         if words >= STRETCH:
             stretches.append([])
             words = 0
@@ -112,7 +112,7 @@ def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.nd
     """Returns the number of sentences of an opening abstract: up to a heading or the end of a paragraph, otherwise
     `STRETCH` words."""
     least, most = BETWEEN
-    words = np.cumsum([len(text.split()) for text in texts])
+    words = np.cumsum([count_words(text) for text in texts])
     for index in range(min(len(texts) - 1, int(np.searchsorted(words, most)))):
         long_enough = words[index] >= least and paragraphs[index + 1] != paragraphs[index]
         if long_enough or sections[index + 1] != sections[index]:
@@ -132,7 +132,7 @@ def lead_features(document: Sentences) -> np.ndarray:
     the rest, and whether it defines something; how many of four headings are those of software and its usage; and how
     many of five typical items of published software it names, such as repository, build and licence."""
     texts, vectors = document.texts, document.vectors
-    words = sum(len(text.split()) for text in texts)
+    words = sum(count_words(text) for text in texts)
     first = leading(texts, OPENING_WORDS) or [0]
     beginning = vectors[first].mean(0)
     near = beginning @ vectors.mean(0) / (np.linalg.norm(beginning) * np.linalg.norm(vectors.mean(0)) + 1e-9)
@@ -157,7 +157,7 @@ def leading(texts: Sequence[str], words: int) -> list[int]:
             break
         if _tells(text) and not is_notice(text) and not is_roadmap(text):
             chosen.append(index)
-            words -= len(text.split())
+            words -= count_words(text)
     return chosen
 
 
@@ -369,11 +369,12 @@ class Picker:
             own = own + CENTRAL * share * standardised(word_centrality(document.contents))
         reported = figures(document.texts) if relevance is None else np.zeros(len(document))
         own = own + FIGURES * reported
-        lengths = np.array([len(text.split()) for text in document.texts], float)
+        lengths = np.array([count_words(text) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = mix * own - wording_penalties(document.texts, needs)
-        opening = self.opening(document) if relevance is None else 0
-        leads = relevance is None and not reported.any() and self.leads(document)
+        known = bool(document.vectors.any())  # otherwise no beginning can be recognised
+        opening = self.opening(document) if relevance is None and known else 0
+        leads = relevance is None and known and not reported.any() and self.leads(document)
         led = leading(document.texts, min(words, OPENING_WORDS)) if leads else []
         first = list(dict.fromkeys([*range(opening), *led]))
         before = [each or () for each in needs]

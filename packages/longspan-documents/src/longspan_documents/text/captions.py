@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 from itertools import pairwise
 
+from longspan.data.text.sentences import count_words
+
 Cue = tuple[float, float, str]
 """Start time, end time and text, in seconds."""
 
@@ -47,7 +49,7 @@ def unmarked_paragraphs(cues: Sequence[Cue]) -> list[str] | None:
     """Returns speech without punctuation, split at the ends of cues; None if there is punctuation, or if cues name
     speakers."""
     lines = lines_of(cues)
-    words = sum(len(line.split()) for line in lines)
+    words = sum(map(count_words, lines))
     if words < 2 * MARKED or words < MARKED * sum(len(_END.findall(line)) for line in lines):
         return None
     if any(":" in line or line.startswith("-") for line in lines):
@@ -56,7 +58,7 @@ def unmarked_paragraphs(cues: Sequence[Cue]) -> list[str] | None:
     now: list[str] = []
     for cue, following in zip(cues, [*cues[1:], None], strict=True):
         now += " ".join(lines_of([cue])).split()
-        if now and (following is None or len(now) >= ENOUGH or following[0] - cue[1] >= PAUSE):
+        if now and (following is None or count_words(" ".join(now)) >= ENOUGH or following[0] - cue[1] >= PAUSE):
             paragraphs.append(" ".join(now))
             now = []
     return paragraphs

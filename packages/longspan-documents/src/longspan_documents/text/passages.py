@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 
-from longspan.data.text.sentences import guess_language, split_sentences, split_words
+from longspan.data.text.sentences import count_of, guess_language, split_sentences, split_words
 from longspan.errors import InputError
 from longspan_documents.text.blocks import SPOKEN, Document
 from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, sentences_of
@@ -88,7 +88,7 @@ Measure = Callable[[Sequence[str]], Sequence[int]]
 
 def words_in(texts: Sequence[str]) -> list[int]:
     """Returns the number of words of each text."""
-    return [len(split_words(text)) for text in texts]
+    return [count_of(split_words(text)) for text in texts]
 
 
 def within(document: Document, passage: Passage, most: int, measure: Measure) -> Iterator[Passage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from longspan.data.text.sentences import count_words
 from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import CHAPTER, ENDED, SECTIONS
 
@@ -124,7 +125,7 @@ def title_of(blocks: Sequence[Block]) -> str | None:
             if len(text) > PROSE and ENDED.search(text):
                 break
             opens = passed or any(one.abstract or _is_abstract(one) for one in content[index + 1 : index + WITHIN])
-            line = block.kind == "paragraph" and len(text) <= LONGEST and len(text.split()) > 2
+            line = block.kind == "paragraph" and len(text) <= LONGEST and count_words(text) > 2
             if opens and line and not ENDED.search(text) and text[:1].isupper() and could_be_title(text):
                 return text
         passed = passed or bool(_HEAD_OF_PAGE.fullmatch(text) or _HEAD_OF_PAGE.match(text.split("\n")[0]))

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longspan.characters import on_one_line
+from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
 from longspan.model_files import read_json
 from longspan.settings import check_kind, show
-from longspan_documents.inference.answer import FIRST, check_asked, ranked_passage
-from longspan_documents.inference.encoders import bundled_encoder
+from longspan_documents.inference.answer import BY_WORDS, FIRST, NOT_ENGLISH, check_asked, ranked_passage
+from longspan_documents.inference.encoders import UNKNOWN, bundled_encoder
 from longspan_documents.inference.indexing.checks import AGAIN, check_search_listing
 from longspan_documents.inference.indexing.growing import FORMAT, LIST, GrowingIndex, write_list
 from longspan_documents.inference.indexing.parts import Part, word_scores
@@ -38,7 +39,7 @@ from longspan_documents.inference.ranking import (
     query_stems,
     stems_of,
 )
-from longspan_documents.inference.results import DocumentAnswer, RankedPassage, notes
+from longspan_documents.inference.results import DocumentAnswer, RankedPassage, notes, reads_english
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage
 
@@ -217,6 +218,9 @@ class SearchIndex(GrowingIndex):
         question = " ".join(question.split())
         columns, rarities = self._columns(question)
         kind = "words" if self._questions is None else "encoder" if self._list["encoder"] else "index"
+        asked_in_english = guess_language(question) == "en"
+        if kind == "index" and not asked_in_english:  # the vector of the question means nothing
+            kind = "words"
         weights = load_weights()[kind]
         score = np.zeros(len(self._alive))
         for name, weight in weights.rank.items():
@@ -231,7 +235,9 @@ class SearchIndex(GrowingIndex):
         )
         table = np.stack(list(columns.values()), axis=1)[alive]
         ranking = weights.ranking(Evidence(tuple(columns), table))
-        chance = dict(zip(alive.tolist(), ranking.passage_probabilities.tolist(), strict=True))
+        english = asked_in_english and self._is_english(read[0][1].text)
+        chances = ranking.passage_probabilities.tolist() if english else [None] * len(alive)
+        chance = dict(zip(alive.tolist(), chances, strict=True))
         if self._reranker is not None:
             order = ranked[: max(top, FIRST)]
             read += [self._passage(int(number)) for number in order[len(read) :]]
@@ -242,17 +248,27 @@ class SearchIndex(GrowingIndex):
             for number, (document, passage, entry) in zip(order[:top], read[:top], strict=True)
         ]
         silent = threshold is None and not ranking.scores.any()
-        limit = weights.threshold if threshold is None else threshold
+        limit = threshold if threshold is not None else weights.threshold if english else 0.0
+        foreign = None if english else NOT_ENGLISH if self._list["encoder"] else BY_WORDS
         return DocumentAnswer(
             question=question,
             answered=ranking.probability >= limit and not silent,
-            probability=ranking.probability,
+            probability=ranking.probability if english else None,
             likely=weights.likely,
             passages=tuple(shown),
             searched=len(alive),
             seconds=time.perf_counter() - begin,
-            note=notes(*self.notes),
+            note=notes(foreign, *self.notes),
         )
+
+    def _is_english(self, passage: str) -> bool:
+        """Whether the best passage is English: in an index with words alone, never; with the bundled encoder, unless
+        it does not know its words; with another encoder, by its words."""
+        if self._questions is None:
+            return False
+        if self._list["encoder"] is None:
+            return self._questions.tokenizer.unknown_share(passage) <= UNKNOWN
+        return reads_english(passage)
 
     def _columns(self, question: str) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Returns the evidence of words and vectors for every passage, `(P,)` each, and the rarity of the question's
@@ -293,7 +309,7 @@ class SearchIndex(GrowingIndex):
         number: int,
         passage: Passage,
         document: Document,
-        probability: float,
+        probability: float | None,
     ) -> RankedPassage:
         texts = [sentence.text for sentence in passage.sentences]
         total = sum(rarities.values()) or 1.0

@@ -239,5 +239,5 @@ class StateReader:
             answers += [(passage, words) for (passage, _), words in zip(group, read, strict=True) if words is not None]
         if not answers:
             return None
-        passage, words = max(answers, key=lambda pair: pair[0].probability * pair[1].probability)
+        passage, words = max(answers, key=lambda pair: pair[0].weight * pair[1].probability)
         return short_answer(documents, passage.document, words, 0)

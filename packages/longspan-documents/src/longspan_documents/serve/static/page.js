@@ -167,7 +167,8 @@ async function summarize() {
 
 // Questions ---------------------------------------------------------------------------------------------------------
 
-const percent = (probability) => `${Math.round(100 * probability)} %`;
+/** Empty outside English, where there is no probability. */
+const percent = (probability) => (probability === null ? "" : `${Math.round(100 * probability)} %`);
 
 const SURE = {
   likely: "An answer is likely among these:",
@@ -187,7 +188,7 @@ function lightAnswers() {
   unlight("marked");
   for (const passage of answers) {
     if (passage.document !== open?.id) continue;
-    light("passage", passage.quote.start, passage.quote.end, `Answers with a probability of ${passage.probability.toFixed(2)}`);
+    light("passage", passage.quote.start, passage.quote.end, passage.probability === null ? "May answer" : `Answers with a probability of ${passage.probability.toFixed(2)}`);
     light("marked", passage.sentence.start, passage.sentence.start + 1);
   }
 }

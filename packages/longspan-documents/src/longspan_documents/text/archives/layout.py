@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from longspan.data.text.sentences import count_words
+
 LONGEST_CELL = 400
 """In characters; a table with such a cell in every second row is layout."""
 LONG_PARAGRAPH, SENTENCE = 150, 100
@@ -14,7 +16,7 @@ SHORT_WITH_NUMBER = 4
 
 def is_margin_text(text: str, *, numbered: bool) -> bool:
     """Whether a page header or footer has content other than the page number, which `numbered` indicates."""
-    return any(map(str.isalpha, text)) and not (numbered and len(text.split()) <= SHORT_WITH_NUMBER)
+    return any(map(str.isalpha, text)) and not (numbered and count_words(text) <= SHORT_WITH_NUMBER)
 
 
 def lays_out(rows: Sequence[Sequence[Sequence[str]]]) -> bool:

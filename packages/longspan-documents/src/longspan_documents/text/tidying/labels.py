@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from longspan.data.text.sentences import count_words
 from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import ENDED
 
@@ -79,7 +80,7 @@ def _parts(block: Block, is_followed: bool) -> Iterator[Block]:
         yield block
         return
     end = start + len(label)
-    if len(label) > LONGEST or len(label.split()) > MOST_WORDS:
+    if len(label) > LONGEST or count_words(label) > MOST_WORDS:
         yield block
     elif not text[end:].strip():
         stands = block.kind == "paragraph" and is_followed and not ENDED.search(label.rstrip(":："))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from longspan.characters import invisible
+from longspan.data.text.sentences import count_words
 from longspan_documents.text.blocks import SPOKEN, Block, Edit, Traced, on_one_line
 from longspan_documents.text.hyphens import HYPHENS, Words, joined, words_of
 from longspan_documents.text.plain_text import (
@@ -124,7 +125,7 @@ def with_usage(blocks: Sequence[Block]) -> list[Block]:
         if outer and block.kind in {"paragraph", "heading", "table"} and _MANUAL.fullmatch(block.text):
             result.append(replace(block, kind="boilerplate", level=0))
         elif _USAGE.fullmatch(heading) and block.kind in {"paragraph", "item"} and not ended:
-            said = len(block.text.split()) > 6 and block.text.rstrip().endswith(".") and "[" not in block.text
+            said = count_words(block.text) > 6 and block.text.rstrip().endswith(".") and "[" not in block.text
             result.append(block if said else replace(block, kind="code", level=0))
         elif manual and _NAME.fullmatch(heading) and block.kind in {"paragraph", "code"} and _NAMING.match(block.text):
             result.append(replace(block, kind="paragraph", body=_with_full_stop(block.body)))
@@ -226,7 +227,7 @@ def _enumerated(line: str, before: Block | None, after: Block | None) -> int | N
         return None
     words = match["words"] or match["roman_words"]
     ended = ENDED.search(words) and not (is_shouted(words) and words[-1] in ".:")
-    if ended or not (words[0].isupper() or words[0].isdigit()) or len(words.split()) > 14 or words[-1] == ",":
+    if ended or not (words[0].isupper() or words[0].isdigit()) or count_words(words) > 14 or words[-1] == ",":
         return None
     if match["roman"] and not is_shouted(words) and len(words) > 60:
         return None
@@ -285,7 +286,7 @@ def _could_stand(text: str) -> bool:
         or NUMBER.match(line)
     ):
         return False
-    return not _UNTITLED.match(line) and len(line.split()) <= 12 and _has_words(line)
+    return not _UNTITLED.match(line) and count_words(line) <= 12 and _has_words(line)
 
 
 EARLY, SOON = 0.2, 0.05

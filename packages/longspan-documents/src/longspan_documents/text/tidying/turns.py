@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from longspan.data.text.sentences import count_words
 from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import is_shouted, is_title
 
@@ -199,7 +200,7 @@ def _is_proper(name: str) -> bool:
 def _is_speech(text: str, turn: Turn) -> bool:
     """Whether the words after a name are speech instead of the value of a field."""
     line = text[turn.words : turn.words + 200].split("\n")[0].rstrip()
-    return len(line.split()) >= 4 or line.endswith((".", "?", "!", "…", "}", ")", "]", "-"))
+    return count_words(line) >= 4 or line.endswith((".", "?", "!", "…", "}", ")", "]", "-"))
 
 
 def _with_speakers(blocks: Sequence[Block], turns_by_block: list[list[Turn]], share: float) -> list[Block]:

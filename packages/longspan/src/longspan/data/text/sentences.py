@@ -24,10 +24,11 @@ Words are the unit of metrics, labels and summary lengths.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -102,6 +103,15 @@ _UNSPACED = (
 )
 
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
+_HAN = re.compile("[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+HAN_OF_A_WORD, UNSPACED_OF_A_WORD = 1.6, 3.5
+"""Characters that express one word: Chinese characters; kana and the characters of South-East Asian scripts, each with
+its combining marks.
+
+Measured on translations. Rust by Example, 600 paragraphs: 1.58 Chinese characters for each English word, 2.62 Japanese
+ones, 24 % of which are Chinese characters, so 3.3 kana. Questions of Debian's installer: 3.9 of Thai, 3.6 of Khmer.
+ICU's dictionaries divide the same Chinese text into words of 1.61 characters.
+"""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 _FUNCTION_WORDS = """
@@ -361,6 +371,37 @@ def placed_words(text: str) -> Iterator[tuple[int, int, str]]:
         yield match.start(), match.end(), unicodedata.normalize("NFKC", match[0]).lower()
 
 
+def count_words(text: str) -> int:
+    """Counts the words of a text, separated by white space; in scripts without spaces, by their characters."""
+    pieces = text.split()
+    if text.isascii() or _UNSPACED_CHARACTER.search(text) is None:
+        return len(pieces)
+    han = len(_HAN.findall(text))
+    others = len(_UNSPACED_CHARACTER.findall(text)) - len(_unspaced_marks().findall(text)) - han
+    mixed = [_UNSPACED_CHARACTER.sub(" ", piece) for piece in pieces]
+    spaced = sum(
+        1 if rest == piece else sum(any(map(str.isalnum, part)) for part in rest.split())
+        for piece, rest in zip(pieces, mixed, strict=True)
+    )
+    return math.ceil(spaced + _words_of(han, others))
+
+
+def count_of(words: Sequence[str]) -> int:
+    """Counts the words of a text by its `split_words`; characters of scripts without spaces are parts of words."""
+    return math.ceil(length_in_words(words))
+
+
+def length_in_words(words: Sequence[str]) -> float:
+    """Returns the number of words that `split_words` of a text amount to, before it is rounded."""
+    unspaced = [word for word in words if is_unspaced(word)]
+    han = sum(_HAN.match(word) is not None for word in unspaced)
+    return len(words) - len(unspaced) + _words_of(han, len(unspaced) - han)
+
+
+def _words_of(han: int, others: int) -> float:
+    return han / HAN_OF_A_WORD + others / UNSPACED_OF_A_WORD
+
+
 def contents_of(text: str) -> list[str]:
     """Returns the content words of a text: without English function words and numbers, truncated to `STEM` letters.
 
@@ -397,6 +438,13 @@ def combining_marks() -> list[int]:
     others have none, and searching all takes a quarter of a second."""
     planes = (*range(0x300, 0x20000), *range(0xE0000, 0xE1000))
     return [code for code in planes if unicodedata.category(chr(code))[0] == "M"]
+
+
+@cache
+def _unspaced_marks() -> re.Pattern[str]:
+    """Matches a combining mark among the characters of unspaced scripts."""
+    marks = filter(_UNSPACED_CHARACTER.match, map(chr, combining_marks()))
+    return re.compile(f"[{''.join(marks)}]")
 
 
 @cache
