@@ -333,7 +333,7 @@ def compare(count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="mechanisms, or 'block'; all without")
-    parser.add_argument("--compare", type=int, nargs="?", const=12, metavar="N", help="draw N blocks of each mechanism")
+    parser.add_argument("--compare", type=int, nargs="?", const=8, metavar="N", help="draw N blocks of each mechanism")
     given = parser.parse_args()
     if given.compare:
         compare(given.compare)

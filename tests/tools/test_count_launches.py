@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 SAMPLE = (BLOCK, "full", "longformer", "linear", "bigbird", "cluster")
 """Rows that are counted anew in every run of the tests."""
-DEFAULT, OTHER = 0.15, 0.4
+DEFAULT, OTHER = 0.1, 0.25
 """Greatest error of predicted seconds of a block, with default options and with options that have no row."""
 
 
