@@ -5,10 +5,10 @@ attention by PyTorch with each of its kernels; FlashAttention's window, FlexAtte
 and BigBird; training steps of 12 layers, prefill and decoding. First each mechanism is compared with the processor.
 
 Each row is written as soon as it is measured, into `results/gpu.jsonl`; a call ends when its `--budget` of seconds is
-spent, and the next one goes on where it ended. Beside what is measured stands what `longspan.planning` predicts, from
-`results/gpu-predicted.jsonl`, which `--predict` writes on any machine, with a page of it; what is predicted to take
-longer than `LONGEST` is left out. `--page` writes `results/gpu.md` from both. `--device cpu` runs the same on a
-processor, `--dry` all of it in small sizes.
+spent, and the next one goes on where it ended. Beside what is measured stands what is predicted from launches on a
+simulated GPU, from `results/gpu-predicted.jsonl`, which `--predict` writes on any machine, with a page of it; what is
+predicted to take longer than `LONGEST` is left out. `--page` writes `results/gpu.md` from both. `--device cpu` runs the
+same on a processor, `--dry` all of it in small sizes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
@@ -182,7 +183,9 @@ def predict(rows: Iterable[Cell], file: Path, setting: Setting, *, budget: float
     """Follow layers of mechanisms that the file does not have, on a device that is not there; a row for each, with
     milliseconds of every device that is known. What is compiled is not predicted, nor what nobody can follow."""
     from longspan.planning.devices import DEVICES
-    from longspan.planning.tracing import UnknownNumbers, module_launches
+
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "shared"))
+    from tracing import UnknownNumbers, module_launches
 
     done, began = {Cell(**row["cell"]).key for row in finished(file)}, time.perf_counter()
     for cell in rows:

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "shared"))
+
 from longspan.attention import Attention
 from longspan.compare.machine import peak_memory
 from longspan.models import LongspanConfig, LongspanModel
@@ -32,7 +34,7 @@ from longspan.planning.plan import block_of
 from longspan.planning.prediction import BANDWIDTH_SHARE
 from longspan.planning.processes import LINK, sent_for_globals
 from longspan.planning.source import Planned
-from longspan.planning.tracing import module_launches
+from tracing import module_launches
 
 TOKENS, LAYERS, WIDTH, HEADS, ROUNDS = 65_536, 2, 384, 6, 3
 ARMS: dict[str, dict[str, Any]] = {

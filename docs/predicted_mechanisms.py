@@ -1,7 +1,7 @@
 """Which mechanisms are predicted to beat full FlashAttention on a GPU: `python docs/predicted_mechanisms.py [NAME]`.
 
 One layer of a model with its projections, 12 heads of 64, bfloat16, forward, with default options and masks that an
-earlier layer has made, by `longspan.planning`. Writes
+earlier layer has made, counted on a simulated GPU. Writes
 `benchmarks/results/predicted-h100.json` and the table on the front page of mechanisms; with a name, only its rows anew.
 """
 
@@ -11,9 +11,12 @@ import json
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests" / "shared"))
+
 from longspan.attention import MECHANISMS, AttentionConfig
 from longspan.planning.devices import DEVICES
-from longspan.planning.tracing import UnknownNumbers, layer_seconds
+from tracing import UnknownNumbers, layer_seconds
 
 BEGIN, END = "<!-- predicted: begin -->", "<!-- predicted: end -->"
 DEVICE = "h100"
@@ -22,7 +25,6 @@ FOLLOWED = (4096, 16_384, 32_768, 65_536)
 MILLION = 1_048_576
 JUMPING = ("fusion",)
 """Take another path for long texts, so that a million tokens are followed, where others are continued."""
-ROOT = Path(__file__).parents[1]
 FILE = ROOT / f"benchmarks/results/predicted-{DEVICE}.json"
 PAGE = ROOT / "packages/longspan/docs/mechanisms/index.md"
 Predictions = dict[str, dict[str, float]]

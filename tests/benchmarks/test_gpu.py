@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import gpu
+from fake_cuda import FakeCuda
 from gpu import DRY, LENGTHS, cells, page, predict, predicted_page, read_predictions, run_cells
 from gpu_sides import CORES, Cell
 from longspan.attention import MECHANISMS
-from longspan.planning.fake_cuda import FakeCuda
 from measure import add_run, finished
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from predicted_mechanisms import (
 
 from longspan.attention import MECHANISMS
 from longspan.planning.devices import DEVICES
-from longspan.planning.tracing import layer_seconds
+from tracing import layer_seconds
 
 FOUND = json.loads(FILE.read_text(encoding="utf-8"))
 QUADRATIC = ("full", "explicit_sparse", "synthesizer")

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 import torch._dynamo
 
+from counted import Work
+from fake_cuda import FEW, FakeCuda
 from longspan.attention import MECHANISMS, Tokens
 from longspan.attention.support import supports
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FEW, FakeCuda
 
 TABLE = Path(__file__).parents[2] / "packages/longspan/tests/device/launches.json"
 WIDTH, HEADS = 768, 12

@@ -17,6 +17,7 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification, BertModel
 
 import longspan
+from fake_cuda import FakeCuda
 from longspan.devices import torch_device
 from longspan.errors import InputError
 from longspan.inference.generate import Writing, generate
@@ -32,7 +33,6 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
-from longspan.planning.fake_cuda import FakeCuda
 from longspan.training.evaluate import evaluate
 from longspan.training.tokenizers import train_tokenizer
 from longspan_documents.inference.answer import Answerer

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 
 from closeness import check_outputs
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.checkpoints import lengthen
 from longspan.data.labelled import synthetic_labelled
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration
 from longspan.models.heads import HEADS
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 from longspan.stacks import STACKS
 from longspan.tasks.classification.classification import Classification
 from longspan.training.tokenizers import train_tokenizer

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.ops.attend import attend
 from longspan.patterns import Blocks, Causal, DrawnBlocks, Full, Pattern, PerHead, Strided, Window
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 
 HEADS, LENGTH = 2, 67
 DRAWN = PerHead([Blocks(8, 1, 1) | DrawnBlocks(8, 2, seed, 0, 1, ends=0, within=0) for seed in (3, 4)])

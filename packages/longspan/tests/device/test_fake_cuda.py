@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.ops.attend import attend
 from longspan.patterns import Window
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 
 
 def test_tensors_are_on_cuda_and_hold_the_numbers_of_the_processor() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.ops.attend import attend
 from longspan.ops.attend.dense import window_serves
 from longspan.ops.attend.door import checked
 from longspan.patterns import Causal, Pattern, PerHead, Strided, Window
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 
 PLAIN = Window(9, 4)
 KERNEL = "torch_attn::_varlen_attn"

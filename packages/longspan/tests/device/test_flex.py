@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend import flex, flex_scores
@@ -22,8 +24,6 @@ from longspan.ops.attend.terms import (
     Term,
 )
 from longspan.patterns import Causal, Fixed, Full, Pattern, PerHead, Strided, Window
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 3, 67, 16
 PATTERNS = [

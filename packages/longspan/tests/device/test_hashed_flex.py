@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from closeness import check_outputs
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.attention import ReformerConfig
 from longspan.ops.attend import flex
 from longspan.ops.attend.flex import FlexFailedError, run_compiled
@@ -26,8 +28,6 @@ from longspan.ops.sorted.hashed_flex import (
 )
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import NOWHERE
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 
 BATCH, HEADS, LENGTH, WIDTH, BUCKETS = 2, 2, 211, 16, 3
 FORMS = {

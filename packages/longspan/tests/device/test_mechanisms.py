@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from closeness import check_outputs
+from fake_cuda import FakeCuda
 from longspan.attention import MECHANISMS, Attention, AttentionConfig, Tokens
 from longspan.attention.support import supports
-from longspan.planning.fake_cuda import FakeCuda
 
 LENGTH, WIDTH, HEADS = 150, 32, 2
 """More tokens than what is computed at once where texts are short, and heads that FlexAttention takes."""

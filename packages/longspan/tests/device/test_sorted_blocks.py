@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from counted import Work
+from fake_cuda import FakeCuda
 from longspan.ops.sorted import sinkhorn
 from longspan.ops.sorted.block_attention import attend_blocks
 from longspan.ops.sorted.sinkhorn import earlier, plain_blocks
-from longspan.planning.counting import Work
-from longspan.planning.fake_cuda import FakeCuda
 
 ROWS, HEADS, BLOCKS, SIZE, WIDTH = 2, 3, 5, 7, 8
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +20,7 @@ import torch
 from longspan.attention import MECHANISMS, Tokens
 from longspan.characters import counted
 from longspan.planning.devices import Device
+from longspan.planning.launches import Run, attention_seconds, rest_of_block_seconds
 from longspan.planning.memory import (
     Choice,
     Memory,
@@ -36,7 +38,6 @@ from longspan.planning.memory import (
 from longspan.planning.prediction import BANDWIDTH_SHARE, FLOPS_SHARE
 from longspan.planning.processes import check_processes, said_of
 from longspan.planning.source import Planned, open_planned
-from longspan.planning.tracing import UnknownNumbers, module_launches
 from longspan.settings import entry
 from longspan.stacks.block import Block
 from longspan.training.optimisation import STATES
@@ -156,7 +157,7 @@ def work_beside_blocks(config: Any, choice: Choice) -> float:
 
 
 class Forecast:
-    """Predicted seconds on a device: blocks are traced on a fake device, everything else is counted.
+    """Predicted seconds on a device: those of blocks from a table of counts, everything else is counted here.
 
     Args:
         device: its published specifications.
@@ -164,11 +165,11 @@ class Forecast:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.blocks: dict[tuple[Any, ...], float | None] = {}
+        self.uncounted: dict[str, None] = {}
+        """Mechanisms without a row in the table."""
 
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float | None:
-        """Returns the seconds of a step, or of a forward pass; None if the work of a block depends on the content of a
-        text.
+        """Returns the seconds of a step, or of a forward pass; None if a mechanism has no row in the table.
 
         Raises:
             InputError: as `longspan.planning.memory.stack_cost`.
@@ -177,12 +178,12 @@ class Forecast:
         choice = choice_of_process(config, choice)
         cost, total = stack_cost(config, choice.tokens), 0.0
         passes = [choice.train, *([False] if choice.train and choice.checkpointing else [])]
-        for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
+        for (spec, length), layers in Counter([*layers_of_model(config, choice.tokens), *cost.layers]).items():
             for train in passes:
                 block = self.block(config, spec, replace(choice, tokens=max(length, 1)), train)
                 if block is None:
                     return None
-                total += block
+                total += layers * block
         work = work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds
         total += 2 * (3 if choice.train else 1) * work / (FLOPS_SHARE * device.flops[choice.precision])
         # AdamW reads a weight, its gradient and states in float32, and writes all but the gradient.
@@ -190,34 +191,30 @@ class Forecast:
         return total + moved / (BANDWIDTH_SHARE * device.bandwidth)
 
     def block(self, config: Any, spec: Any, choice: Choice, train: bool) -> float | None:
-        """Returns the seconds of one block, traced once for each kind."""
-        key = (spec, config.hidden_size, config.intermediate_size, choice.precision, choice.tokens, choice.batch, train)
-        if key not in self.blocks:
-            half = choice.precision == "bfloat16"
-            try:
-                launches = module_launches(
-                    block_of(config, spec, train),
-                    tokens=choice.tokens,
-                    width=config.hidden_size,
-                    batch=choice.batch,
-                    training=train,
-                    dtype=torch.bfloat16 if half and not choice.train else torch.float32,
-                    autocast=half and choice.train,
-                )
-                self.blocks[key] = launches.seconds(self.device)
-            except UnknownNumbers:
-                self.blocks[key] = None
-        return self.blocks[key]
+        """Returns the seconds of one block; None if its mechanism has no row in the table."""
+        run: Run = "training float32" if train else "forward float32"
+        if choice.precision == "bfloat16":
+            run = "training autocast" if train else "forward autocast" if choice.train else "forward bfloat16"
+        sizes = {"tokens": choice.tokens, "width": config.hidden_size, "batch": choice.batch}
+        seconds = attention_seconds(spec, self.device, run, heads=config.num_attention_heads, **sizes)
+        if seconds is None:
+            self.uncounted[spec.mechanism] = None
+            return None
+        dropout = train and config.dropout > 0
+        return seconds + rest_of_block_seconds(
+            self.device, run, inner=config.intermediate_size, dropout=dropout, **sizes
+        )
 
     def notes(self) -> list[str]:
         """Returns notes on the meaning of the seconds."""
         notes = [
             f"Seconds are predicted of one {self.device.name}, from launches, bytes and FLOPs; nothing was run on it."
         ]
-        if None in self.blocks.values():
-            notes.append(
-                "Where none are listed, the work of a block depends on the content of the text, not on sizes alone."
-            )
+        notes += [
+            f"None are predicted of attention {name!r}, whose launches nobody has counted: `python "
+            f"tools/count_launches.py {name}`, in a checkout of longspan, writes a table beside its module."
+            for name in self.uncounted
+        ]
         return notes
 
 

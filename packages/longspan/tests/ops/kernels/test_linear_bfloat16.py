@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fake_cuda import FakeCuda
 from longspan.ops.kernels import linear_bfloat16
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
 from longspan.ops.kernels.random_features import EPSILON, draw_directions, key_features, query_features
-from longspan.planning.fake_cuda import FakeCuda
 
 HEADS, WIDTH = 3, 8
 DIRECTIONS = draw_directions(22, WIDTH, seed=1)

@@ -1,4 +1,4 @@
-"""CUDA's attention kernels for `longspan.planning.fake_cuda`: the same results, computed on the CPU.
+"""CUDA's attention kernels for `fake_cuda`: the same results, computed on the CPU.
 
 PyTorch's kernels are operators that exist only for CUDA; FlexAttention is a custom operator defined here, whose mask is
 passed by number. All functions take and return plain tensors; tensors on `meta` give tensors on `meta`.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from longspan.planning.counting import FLOPS
+from counted import FLOPS
 
 aten = torch.ops.aten
 

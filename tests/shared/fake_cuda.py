@@ -29,9 +29,9 @@ from torch.nn.attention.flex_attention import AuxOutput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from fake_kernels import KERNELS, SHOWN, captured_by, flex_forward
 from longspan.ops.attend import flex
 from longspan.ops.runtime import LAYOUT_CACHE
-from longspan.planning.fake_kernels import KERNELS, SHOWN, captured_by, flex_forward
 
 aten = torch.ops.aten
 CUDA, HOST, HOLLOW = torch.device("cuda:0"), torch.device("cpu"), torch.device("meta")

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from counted import Work
+from fake_cuda import FakeCuda, UnknownNumbers
 from longspan.attention import AttentionConfig, Tokens
 from longspan.ops.runtime import one_pass
-from longspan.planning.counting import Work
 from longspan.planning.devices import Device
-from longspan.planning.fake_cuda import FakeCuda, UnknownNumbers
 from longspan.planning.prediction import Kernel, Kind, Launches
 
 __all__ = ["Trace", "UnknownNumbers", "layer_launches", "layer_seconds", "module_launches", "traced"]

@@ -10,7 +10,7 @@ import torch
 from longspan.attention import MECHANISMS
 from longspan.planning.devices import DEVICES
 from longspan.planning.prediction import predicted_seconds, running_seconds
-from longspan.planning.tracing import layer_launches, layer_seconds
+from tracing import layer_launches, layer_seconds
 
 H100 = DEVICES["h100"]
 WIDTH, HEADS, MILLION = 768, 12, 1 << 20
