@@ -265,7 +265,7 @@ def test_the_commands_give_the_note_and_no_number(tmp_path: Path, capsys: pytest
     assert (record["probability"], record["sure"], record["note"]) == (None, "unsure", BY_WORDS)
     assert [passage["probability"] for passage in record["passages"]] == [None]
     assert main(["answer", str(file), "Beethoven"]) == 0
-    assert "No passage has a word of the question." in capsys.readouterr().out
+    assert "No answer found. The nearest passages:" in capsys.readouterr().out
     assert main(["summarize", str(file), "-n", "2"]) == 0
     assert NOT_KNOWN in capsys.readouterr().err
 

@@ -26,7 +26,7 @@ import longspan
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.training.tokenizers import train_tokenizer
-from longspan_documents.inference.answer import Answerer
+from longspan_documents.inference.answer import NOT_ENGLISH, Answerer
 from longspan_documents.inference.indexing.documents import index
 from longspan_documents.inference.indexing.opening import open_index
 from longspan_documents.inference.reranker import load_reranker
@@ -283,3 +283,12 @@ def test_what_is_not_known_is_refused(make: Callable[..., Path]) -> None:
     (folder / "2_Dense" / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"has no 2_Dense/model.safetensors; .*pickles are not read"):
         load_sentence_encoder(folder)
+
+
+def test_with_an_encoder_other_languages_are_not_left_to_words(make: Callable[..., Path]) -> None:
+    text, encoder = "今天天气很好。图书馆的屋顶漏水。市议会决定修理屋顶。", make()
+    summary = longspan.summarize(text, sentences=1, query="谁决定修理？", encoder=encoder)
+    assert "words alone" not in (summary.note or "")
+    found = longspan.answer(text, "谁决定修理？", encoder=encoder)
+    assert found.note == NOT_ENGLISH
+    assert (found.sure, found.probability) == ("unsure", None)

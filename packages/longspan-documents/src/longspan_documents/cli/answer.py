@@ -140,7 +140,7 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
     chance = result.probability
     if not result.answered and chance is None:
-        say("No passage has a word of the question. The first passages:\n")
+        say("No answer found. The nearest passages:\n")
     elif not result.answered:
         say(f"Probably not there (probability of an answer: {chance:.2f}). The nearest passages:\n")
     elif result.short is not None:

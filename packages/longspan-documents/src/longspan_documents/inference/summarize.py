@@ -327,7 +327,7 @@ class PackageScorer:
             near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
             relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
-        known = not sentences or bool(clues.vectors.any())
+        known = not sentences or bool(clues.vectors.any()) or (query is not None and self.judge is not None)
         return Scores(order.scores.tolist(), tokens, order.opening, order.leading, known)
 
 
