@@ -99,15 +99,19 @@ Japanese, Russian, Arabic, Hindi and Thai 0.83 to 1.0."""
 
 def check_words_known(text: str, encoder: Any) -> None:
     """Raises an `InputError` if the bundled encoder knows less than half of a text: such vectors are nearly equal."""
-    if not isinstance(getattr(encoder, "tokenizer", None), BundledTokenizer):
-        return
-    share = encoder.tokenizer.unknown_share(text)
+    share = unknown_share(text, encoder)
     if share > UNKNOWN:
         raise InputError(
             f"the bundled encoder does not know {share:.0%} of the tokens of {show(text)}, so its vector would mean "
             "nothing; it was trained on English: give encoder= a multilingual model, such as "
             "intfloat/multilingual-e5-small"
         )
+
+
+def unknown_share(text: str, encoder: Any) -> float:
+    """Returns the share of a text's tokens that the bundled encoder does not know; 0 for other encoders."""
+    tokenizer = getattr(encoder, "tokenizer", None)
+    return tokenizer.unknown_share(text) if isinstance(tokenizer, BundledTokenizer) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from longspan.characters import mend, visible
-from longspan.data.text.sentences import check_language, contents_of
+from longspan.data.text.sentences import FUNCTION_WORDS, check_language, contents_of, split_words
 from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
 from longspan.options import takes
 from longspan.settings import check_kind, show
+from longspan_documents.inference.embed import UNKNOWN, unknown_share
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, one_thread
 from longspan_documents.inference.results import (
     Extent,
@@ -35,7 +36,7 @@ from longspan_documents.inference.results import (
 from longspan_documents.inference.verbs import Decoding, Summarize, Summarizer
 from longspan_documents.summaries.clues import Sentences, antecedents
 from longspan_documents.summaries.picker import Picker
-from longspan_documents.summaries.query import relevance_of
+from longspan_documents.summaries.query import is_absent, relevance_of
 from longspan_documents.summaries.selection import preferred, ranking, scores_of_log, supported
 from longspan_documents.text.blocks import Document, kind_of_document
 from longspan_documents.text.folders import check_not_path
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """Weights of `Picker`; README.md in the same folder describes their training."""
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
+ABSENT = "nothing in the document seems to concern the query {query}: these are only the sentences nearest to it"
+NO_CONTENT = "the query {query} has no content words, so this is a summary without it"
 OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
     "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
@@ -216,7 +219,13 @@ class Extractive:
         document_sentences = sentences_of(document, self.language)
         texts = [sentence.text for sentence in document_sentences]
         words = extent.expected_words(texts)
-        scores, tokens, opening, leading = self.scorer.score(document, document_sentences, words, query)
+        about = None
+        if query is not None and self.english_only and set(split_words(query)) <= FUNCTION_WORDS:
+            about, query = NO_CONTENT.format(query=show(query)), None
+        found = self.scorer.score(document, document_sentences, words, query)
+        scores, tokens, opening, leading = found.values, found.tokens, found.opening, found.leading
+        if query is not None and found.absent:
+            about = ABSENT.format(query=show(query))
         # Sentences of the document's own abstract rank before all others, which must not repeat them.
         marked = query is None and any(sentence.abstract for sentence in document_sentences)
         has_abstract = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
@@ -225,9 +234,11 @@ class Extractive:
                 (score + sentence.abstract) / 2 for sentence, score in zip(document_sentences, scores, strict=True)
             ]
         kind = kind_of_document(document, texts)
-        wanted = preferred(texts, scores, said=leading) if kind != "log" else iter(ranking(scores))
+        wanted = preferred(texts, scores, said=range(len(texts)) if found.answers else leading)
         needs = [() if index in leading else before for index, before in enumerate(antecedents(texts))]
-        order = supported(wanted, needs) if kind != "log" else wanted
+        order = wanted if found.answers else supported(wanted, needs)
+        if kind == "log":
+            order = iter(ranking(scores))
         best: list[int] = []
 
         def pick(count: int) -> list[int]:
@@ -246,7 +257,7 @@ class Extractive:
             document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(OWN_ABSTRACT if has_abstract else None, unreliable, NOT_ENGLISH if foreign else None),
+            note=notes(about, OWN_ABSTRACT if has_abstract else None, unreliable, NOT_ENGLISH if foreign else None),
             abstract=has_abstract,
         )
 
@@ -267,12 +278,17 @@ class Scores(NamedTuple):
         tokens: number of tokens that were read.
         opening: number of sentences at the beginning that form an abstract without a heading, and rank first.
         leading: indices of the first sentences if they summarise the document, in its order.
+        answers: whether sentences were chosen because they answer a query: fragments then count as sentences, and none
+            waits for those that it refers to.
+        absent: whether nothing in the document seems to concern the query.
     """
 
     values: list[float]
     tokens: int
     opening: int = 0
     leading: tuple[int, ...] = ()
+    answers: bool = False
+    absent: bool = False
 
 
 class SentenceScorer(Protocol):
@@ -313,14 +329,19 @@ class PackageScorer:
         if query is None and document.is_log:
             return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
-        relevance = None
+        relevance, absent = None, False
         if query is not None and self.judge is None:
-            relevance = relevance_of(clues, query, self.encoder.embed([query])[0])
+            vector = self.encoder.embed([query])[0]
+            relevance = relevance_of(clues, query, vector)
+            # Vectors of unknown words are nearly equal, so cosines are no evidence.
+            known = all(unknown_share(text, self.encoder) <= UNKNOWN for text in (query, document.text))
+            absent = known and is_absent(clues, query, vector)
         elif query is not None and self.judge is not None:
             near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
             relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
-        return Scores(order.scores.tolist(), tokens, order.opening, order.leading)
+        answers = relevance is not None and relevance.strength > 0
+        return Scores(order.scores.tolist(), tokens, order.opening, order.leading, answers, absent)
 
 
 class ModelScorer:
