@@ -127,8 +127,12 @@ def _check_outputs(files: list[str], options: Summarize, picture: Path | None, h
 def _print(
     file: str, document: "Document", summary: "Summary", sections: "Sequence[Section]", *, written: bool
 ) -> None:
-    say("" if written else "\n\n".join(map(str, sections)) or summary.text)
+    if written:
+        say("")
+    sys.stdout.flush()
     _print_note(file, document, summary)
+    if not written:
+        say("\n\n".join(map(str, sections)) or summary.text)
     of = f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}, " if summary.document else ""
     sys.stdout.flush()
     say(f"[{name_of(file)}: {of}{counted(summary.tokens, 'token')} read in {summary.seconds:.1f} s]", error=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from longspan.characters import mend, visible
-from longspan.data.text.sentences import check_language, contents_of
+from longspan.data.text.sentences import FUNCTION_WORDS, check_language, contents_of, split_words
 from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
 from longspan.options import expand_options
@@ -35,7 +35,7 @@ from longspan_documents.inference.results import (
 from longspan_documents.inference.verbs import Decoding, Summarize, Summarizer
 from longspan_documents.summaries.clues import Sentences, antecedents
 from longspan_documents.summaries.picker import Picker
-from longspan_documents.summaries.query import relevance_of
+from longspan_documents.summaries.query import is_absent, relevance_of
 from longspan_documents.summaries.selection import preferred, ranking, scores_of_log, supported
 from longspan_documents.text.blocks import Document, kind_of_document
 from longspan_documents.text.folders import check_not_path
@@ -58,6 +58,8 @@ NOT_KNOWN = (
     "the bundled encoder does not know most words of this text, so its sentences are picked by words alone; encoder= "
     "(--encoder), a multilingual model, compares them to a query by meaning"
 )
+ABSENT = "nothing in the document seems to concern the query {query}: these are only the sentences nearest to it"
+NO_CONTENT = "the query {query} has no content words, so this is a summary without it"
 OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
     "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
@@ -220,7 +222,13 @@ class Extractive:
         document_sentences = sentences_of(document, self.language)
         texts = [sentence.text for sentence in document_sentences]
         words = extent.expected_words(texts)
-        scores, tokens, opening, leading, known = self.scorer.score(document, document_sentences, words, query)
+        about = None
+        if query is not None and self.english_only and set(split_words(query)) <= FUNCTION_WORDS:
+            about, query = NO_CONTENT.format(query=show(query)), None
+        found = self.scorer.score(document, document_sentences, words, query)
+        scores, tokens, opening, leading = found.values, found.tokens, found.opening, found.leading
+        if query is not None and found.absent:
+            about = ABSENT.format(query=show(query))
         # Sentences of the document's own abstract rank before all others, which must not repeat them.
         marked = query is None and any(sentence.abstract for sentence in document_sentences)
         has_abstract = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
@@ -229,9 +237,11 @@ class Extractive:
                 (score + sentence.abstract) / 2 for sentence, score in zip(document_sentences, scores, strict=True)
             ]
         kind = kind_of_document(document, texts)
-        wanted = preferred(texts, scores, said=leading) if kind != "log" else iter(ranking(scores))
+        wanted = preferred(texts, scores, said=range(len(texts)) if found.answers else leading)
         needs = [() if index in leading else before for index, before in enumerate(antecedents(texts))]
-        order = supported(wanted, needs) if kind != "log" else wanted
+        order = wanted if found.answers else supported(wanted, needs)
+        if kind == "log":
+            order = iter(ranking(scores))
         best: list[int] = []
 
         def pick(count: int) -> list[int]:
@@ -245,13 +255,13 @@ class Extractive:
         )
         unreliable = UNRELIABLE.get(kind or "") if query is None and self.english_only else None
         english = not self.english_only or kind == "log" or reads_english(document.text)
-        language = NOT_KNOWN if not known else None if english else NOT_ENGLISH
+        language = NOT_KNOWN if not found.known else None if english else NOT_ENGLISH
         return Summary(
             sentences=tuple(scored[index] for index in picked),
             document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(OWN_ABSTRACT if has_abstract else None, unreliable, language),
+            note=notes(about, OWN_ABSTRACT if has_abstract else None, unreliable, language),
             abstract=has_abstract,
         )
 
@@ -273,6 +283,9 @@ class Scores(NamedTuple):
         opening: number of sentences at the beginning that form an abstract without a heading, and rank first.
         leading: indices of the first sentences if they summarise the document, in its order.
         known: whether the encoder knows the document's words; otherwise they were only counted.
+        answers: whether sentences were chosen because they answer a query: fragments then count as sentences, and none
+            waits for those that it refers to.
+        absent: whether nothing in the document seems to concern the query.
     """
 
     values: list[float]
@@ -280,6 +293,8 @@ class Scores(NamedTuple):
     opening: int = 0
     leading: tuple[int, ...] = ()
     known: bool = True
+    answers: bool = False
+    absent: bool = False
 
 
 class SentenceScorer(Protocol):
@@ -320,15 +335,20 @@ class PackageScorer:
         if query is None and document.is_log:
             return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
-        relevance = None
+        relevance, absent = None, False
         if query is not None and self.judge is None:
-            relevance = relevance_of(clues, query, self.encoder.embed([query])[0])
+            vector = self.encoder.embed([query])[0]
+            relevance = relevance_of(clues, query, vector)
+            # Vectors of unknown words are nearly equal, so cosines are no evidence.
+            known = self.encoder.knows(query) and self.encoder.knows(document.text)
+            absent = known and is_absent(clues, query, vector)
         elif query is not None and self.judge is not None:
             near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
             relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
         known = not sentences or bool(clues.vectors.any()) or (query is not None and self.judge is not None)
-        return Scores(order.scores.tolist(), tokens, order.opening, order.leading, known)
+        answers = relevance is not None and relevance.strength > 0
+        return Scores(order.scores.tolist(), tokens, order.opening, order.leading, known, answers, absent)
 
 
 class ModelScorer:

@@ -35,6 +35,8 @@ Encoder = Annotated[
 
 
 Length = Literal["short", "medium", "long"]
+LONGEST_QUERY = 10_000
+"""Maximum number of characters of the query of a summary."""
 PLAIN: tuple[Interface, ...] = ("command", "map")
 """Interfaces in which a field replaces an object that Python accepts."""
 
@@ -307,7 +309,8 @@ class Summarize(Computing, LanguageReading):
         """See `Options`.
 
         Raises:
-            InputError: there are two lengths, a blank query, or an encoder without a query to compare with.
+            InputError: there are two lengths, a query without letters or of more than `LONGEST_QUERY` characters, or an
+                encoder without a query to compare with.
         """
         lengths = {name: getattr(self, name) for name in ("sentences", "words", "length")}
         specified = [f"{name}={show(value)}" for name, value in lengths.items() if value is not None]
@@ -315,6 +318,16 @@ class Summarize(Computing, LanguageReading):
             raise InputError(f"{' and '.join(specified)} ask for two lengths; give one of sentences, words and length")
         if self.query is not None and not self.query.strip():
             raise InputError("query is blank; give what the summary is to be about, or leave it out")
+        if self.query is not None and not any(map(str.isalnum, self.query)):
+            raise InputError(
+                f"query={show(self.query)} has no letters or digits; give what the summary is to be about, or leave it "
+                "out"
+            )
+        if self.query is not None and len(self.query) > LONGEST_QUERY:
+            raise InputError(
+                f"query has {len(self.query):,} characters, more than the {LONGEST_QUERY:,} that are read; give a "
+                "question or some words"
+            )
         if self.encoder is not None and self.query is None:
             raise InputError(
                 f"encoder={show(self.encoder)} compares sentences with a query; give a query, or leave it out"

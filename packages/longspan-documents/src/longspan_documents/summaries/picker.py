@@ -231,6 +231,8 @@ QUERY = 1.0
 """Weight of the similarity to a query relative to the scorer."""
 QUERY_MIX = 0.02
 """Weight of both relative to the words, for a query, which changes the probabilities of words itself."""
+BROKEN = 0.25
+"""Weight of the penalties below relative to relevance, for a query, whose answer may be no sentence ("Never.")."""
 BOUND = 5.0
 """Features are clipped to this number of standard deviations from their mean."""
 FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
@@ -371,13 +373,16 @@ class Picker:
         own = own + FIGURES * reported
         lengths = np.array([count_words(text) for text in document.texts], float)
         needs = antecedents(document.texts)
-        worth = mix * own - wording_penalties(document.texts, needs)
+        penalties, before = wording_penalties(document.texts, needs), [each or () for each in needs]
+        worth = mix * own - penalties
+        if relevance is not None and relevance.strength:
+            # An answer takes no sentences with it that it refers to: there is room for three others or less.
+            worth, before = mix * own + relevance.strength * (relevance.near - BROKEN * penalties), [()] * len(document)
         known = bool(document.vectors.any())  # otherwise no beginning can be recognised
         opening = self.opening(document) if relevance is None and known else 0
         leads = relevance is None and known and not reported.any() and self.leads(document)
         led = leading(document.texts, min(words, OPENING_WORDS)) if leads else []
         first = list(dict.fromkeys([*range(opening), *led]))
-        before = [each or () for each in needs]
         order = cover(table, chances, worth, lengths, before, document.vectors, words, first)
         scores = np.empty(len(own))
         # The order determines priority; the scorer determines the values.

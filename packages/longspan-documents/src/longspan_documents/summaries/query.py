@@ -7,7 +7,10 @@ query, and those of the relevant places, so the probabilities of words change to
 `longspan_documents.summaries.selection`).
 
 The weights were fitted by `tools/bundled/query_weights.py` on the training queries of QMSum, whose annotators marked
-the relevant turns, and do not depend on the length of the document.
+the relevant turns. An answer in a meeting is a discussion of many turns, and a good summary of it covers its words. In
+written text, and in any short one, a single sentence answers, often in a place about something else. So the shorter the
+document, the less its places count, and the more the relevance of a sentence counts in comparison with the words that
+it covers. In long conversations it only adds to these; long written text is in between (`strength_of`).
 """
 
 from __future__ import annotations
@@ -47,6 +50,15 @@ WORD = {"chance": 0.333, "squared": -0.014, "asked": 1.272, "in place": 0.644, "
 in the query, of the log frequency in the relevant places, and the constant."""
 PLACES = 60
 """Relevant places are weighted as this number of sentences."""
+SHORT_DOCUMENT, LONG_DOCUMENT = 100, 400
+"""Numbers of sentences up to which a document is short, and from which it is long; between, on a logarithmic scale."""
+NEAR_STRETCH, NEAR_SHORT, NEAR_PLACE = 2, 1, 0.1
+"""`STRETCH` and `SHORT` in a short document, and the weight of its places relative to a long one."""
+WRITTEN = 0.1
+"""Strength of relevance in long written text; in short documents it is 1."""
+ABSENT, SHARED = 0.33, 0.3
+"""Minimum evidence that a document concerns a query, and the weight in it of the words that one sentence shares with
+the query, relative to the highest cosine. Of questions that their document answers, 2.5 % are below."""
 
 
 class Relevance(NamedTuple):
@@ -56,11 +68,14 @@ class Relevance(NamedTuple):
         near: `(N,)`, relevance of each, in standard deviations.
         place: `(N,)`, relevance of its surroundings, in standard deviations.
         words: the content words of the query.
+        strength: weight of `near` in addition to the value of the covered words, which is about 0.1 to 0.5 per sentence
+            and word; 0 where these decide.
     """
 
     near: np.ndarray
     place: np.ndarray
     words: frozenset[str]
+    strength: float = 0.0
 
 
 def relevance_of(document: Sentences, query: str, vector: np.ndarray) -> Relevance:
@@ -72,9 +87,48 @@ def relevance_of(document: Sentences, query: str, vector: np.ndarray) -> Relevan
         vector: `(D,)`, normalised embedding of the query.
     """
     words = _query_words(query, ())
-    values = query_features(document, query, vector)
+    short = shortness(len(document))
+    reach = round(STRETCH * (NEAR_STRETCH / STRETCH) ** short), round(SHORT * (NEAR_SHORT / SHORT) ** short)
+    values = query_features(document, query, vector, *reach)
     place = weighted(values, PLACE)
-    return Relevance(standardised(place + weighted(values, SENTENCE)), place, words)
+    near = standardised(NEAR_PLACE**short * place + weighted(values, SENTENCE))
+    return Relevance(near, place, words, strength_of(document))
+
+
+def shortness(count: int) -> float:
+    """Returns 1 for a short document, of `count` sentences, 0 for a long one, or a number between."""
+    return float(np.clip(math.log(LONG_DOCUMENT / max(count, 1)) / math.log(LONG_DOCUMENT / SHORT_DOCUMENT), 0, 1))
+
+
+def strength_of(document: Sentences) -> float:
+    """Returns the strength of relevance in a document, see `Relevance`: 0 in long conversations."""
+    short = shortness(len(document))
+    is_written = 2 * document.spoken.sum() <= len(document)
+    return short + (1 - short) * WRITTEN * is_written
+
+
+def is_absent(document: Sentences, query: str, vector: np.ndarray) -> bool:
+    """Whether nothing in a document seems to concern a query: no sentence is near to it in meaning or shares its words.
+
+    A query that only describes a summary, or names a speaker of the document, is never absent. Arguments as in
+    `relevance_of`.
+    """
+    asked = _words_and_numbers(query) - GIST
+    if not len(document) or not asked or named_speakers(query, document.speakers):
+        return False
+    nearest = float((document.vectors @ vector).max())
+    if nearest >= ABSENT:
+        return False
+    sentences = [_words_and_numbers(text) for text in document.texts]
+    holders = holders_of(sentences)
+    # A word that occurs nowhere is rarer than one that occurs once.
+    rarity = {word: math.log(1 + len(document) / (holders[word] or 0.5)) for word in sorted(asked)}
+    shared = max(sum(rarity[word] for word in rarity if word in words) for words in sentences)
+    return nearest + SHARED * shared / sum(rarity.values()) < ABSENT
+
+
+def _words_and_numbers(text: str) -> frozenset[str]:
+    return frozenset(contents_of(text)) | frozenset(filter(str.isdigit, split_words(text)))
 
 
 def weighted(values: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
@@ -84,7 +138,9 @@ def weighted(values: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> 
     )
 
 
-def query_features(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.ndarray]:
+def query_features(
+    document: Sentences, query: str, vector: np.ndarray, stretch: int = STRETCH, short: int = SHORT
+) -> dict[str, np.ndarray]:
     """Returns features of each sentence's relevance to a query by name, `(N,)` each, in standard deviations.
 
     meaning: cosine of sentence and query. words: shared words, weighted by their rarity in the document. words around:
@@ -109,8 +165,8 @@ def query_features(document: Sentences, query: str, vector: np.ndarray) -> dict[
     return {
         "meaning": standardised(document.vectors @ vector),
         "words": standardised(shared),
-        "words around": standardised(smoothed(shared, STRETCH)),
-        "together": together(SHORT),
+        "words around": standardised(smoothed(shared, stretch)),
+        "together": together(short),
         "speaker around": standardised(smoothed(speaks, TURNS)),
         "speaker on it": speaks * together(TURNS),
     }
