@@ -197,6 +197,13 @@ def test_every_interface_checks_a_value_once(surface: Callable[..., Pair], monke
         surface(low=10)
 
 
+def test_a_declaration_cannot_hide_its_checks_from_plain_data() -> None:
+    with pytest.raises(TypeError, match=r"Hidden defines __post_init__, which parse does not call; use check_together"):
+
+        class Hidden(Pair):
+            def __post_init__(self) -> None: ...
+
+
 @pytest.mark.parametrize(("value", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
 def test_numbers_that_are_not_finite_are_named(value: float, shown: str) -> None:
     requests = pytest.importorskip("longspan_documents.serve.requests")

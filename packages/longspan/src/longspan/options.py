@@ -126,6 +126,11 @@ class Options:
     made: by the constructor from values of Python, by `parse` from plain data. Nothing checks it again.
     """
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "__post_init__" in vars(cls):
+            raise TypeError(f"{cls.__qualname__} defines __post_init__, which parse does not call; use check_together")
+
     def __post_init__(self) -> None:
         """Check the values of every field, then those that belong together."""
         for field in fields_of(type(self)):

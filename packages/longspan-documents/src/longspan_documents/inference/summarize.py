@@ -32,7 +32,7 @@ from longspan_documents.inference.results import (
     notes,
     reads_english,
 )
-from longspan_documents.inference.verbs import Decoding, Summarize, Summarizer
+from longspan_documents.inference.verbs import Decoding, Summarize, Summarizer, check_decoding
 from longspan_documents.summaries.clues import Sentences, antecedents
 from longspan_documents.summaries.picker import Picker
 from longspan_documents.summaries.query import is_absent, relevance_of
@@ -153,7 +153,7 @@ def load_summarizer(
     if model is not None:
         check_kind(model, "model", (str, Path), "a folder or a name")
     if decoding is not None:
-        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
+        check_decoding(decoding)
     if device is not None or dtype is not None:
         check_named(device, dtype)
     if encoder is not None:

@@ -232,6 +232,17 @@ class Decoding(Options):
         return {name: value for name, value in named.items() if value is not None}
 
 
+def check_decoding(decoding: Any) -> None:
+    """Raises `InputError` for decoding options of another type."""
+    check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
+
+
+def check_stream(stream: Any) -> None:
+    """Raises `InputError` for a value that cannot be called."""
+    if not callable(stream):
+        raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
+
+
 @dataclass(frozen=True)
 class Summarize(Computing, LanguageReading):
     """Options of `summarize`."""
@@ -287,6 +298,7 @@ class Summarize(Computing, LanguageReading):
             "Beams and lengths of models that write, and what they do with documents longer than they read.",
             python="None keeps the model's.",
             where=("python",),
+            check="longspan_documents.inference.verbs:check_decoding",
         ),
     ] = None
     stream: Annotated[
@@ -294,16 +306,9 @@ class Summarize(Computing, LanguageReading):
         Option(
             "Called with each piece of the text as a model writes it; one that picks sentences never calls it.",
             where=("python",),
+            check="longspan_documents.inference.verbs:check_stream",
         ),
     ] = None
-
-    def __post_init__(self) -> None:
-        """Check the options, also those that exist only in Python."""
-        if self.decoding is not None:
-            check_kind(self.decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
-        super().__post_init__()
-        if self.stream is not None and not callable(self.stream):
-            raise InputError(f"stream is {show(self.stream)}; give a function that takes a text, or leave it out")
 
     def check_together(self) -> None:
         """See `Options`.
