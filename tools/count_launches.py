@@ -143,7 +143,7 @@ def groups(counts: Launches, other: Launches | None) -> list[list[Any]]:
         if kernel.kind != "plain":
             kind = f"{kernel.kind} {kernel.dtype}"
         elif kernel.flops:
-            kind = f"{'linear' if kernel.name in ('aten::mm', 'aten::addmm') else 'products'} {kernel.dtype}"
+            kind = f"{'projection' if kernel.name in ('aten::mm', 'aten::addmm') else 'products'} {kernel.dtype}"
         elif other is not None and other.kernels[number].bytes == kernel.bytes:
             kind = "weights"
         by_kind.setdefault(kind, []).append((kernel.bytes, kernel.flops))

@@ -106,8 +106,8 @@ def test_launches_are_grouped_by_kind_and_size(tool: ModuleType) -> None:
         ["attention bfloat16", 1, 4, 5],
         ["elements", 1, 1, 0],
         ["elements", 2, 12, 0],
-        ["linear bfloat16", 1, 8, 3],
         ["products float32", 1, 2, 1],
+        ["projection bfloat16", 1, 8, 3],
         ["weights", 1, 0.00007, 0],
         ["weights", 1, 7, 0],
     ]

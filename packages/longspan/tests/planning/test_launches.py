@@ -35,7 +35,7 @@ from longspan.planning.source import Planned
 
 H100, L4 = DEVICES["h100"], DEVICES["l4"]
 MILLION, WIDTH = 1 << 20, 768
-ONE = Scale(states=1.0, weights=1.0, linear=1.0, scores=1.0)
+ONE = Scale(states=1.0, weights=1.0, projections=1.0, scores=1.0)
 
 
 def seconds_of(spec: object, run: str = "forward bfloat16", device=H100, **sizes: int) -> float:
@@ -74,7 +74,7 @@ def test_launches_by_hand() -> None:
         Group(kind="elements", dtype="float32", count=3, bytes=3e6, flops=0.0),
         Group(kind="elements", dtype="float32", count=1, bytes=1e9, flops=0.0),
         Group(kind="weights", dtype="float32", count=1, bytes=1e9, flops=0.0),
-        Group(kind="linear", dtype="bfloat16", count=2, bytes=2e6, flops=2e12),
+        Group(kind="projection", dtype="bfloat16", count=2, bytes=2e6, flops=2e12),
         Group(kind="attention", dtype="bfloat16", count=1, bytes=1e9, flops=1e12),
     )
     gigabyte, operations = 1e9 / (0.8 * 3.35e12), 1e12 / (0.6 * 989.4e12)
@@ -82,7 +82,7 @@ def test_launches_by_hand() -> None:
     expected = 3 * 6e-6 + 2 * gigabyte + 2 * operations + (gigabyte + operations) + 2 * 20e-6
     assert math.isclose(cell.seconds(H100, ONE), expected)
     # Twice the states, three times the weights of a projection, and so on.
-    other = Scale(states=2.0, weights=3.0, linear=5.0, scores=7.0)
+    other = Scale(states=2.0, weights=3.0, projections=5.0, scores=7.0)
     expected = 3 * 6e-6 + 2 * gigabyte + 3 * gigabyte + 10 * operations + (2 * gigabyte + 7 * operations) + 2 * 20e-6
     assert math.isclose(cell.seconds(H100, other), expected)
 

@@ -44,8 +44,8 @@ class Group:
     """Launches of one kind and about the same size.
 
     Attributes:
-        kind: "elements", "weights" (as large for any number of tokens), "linear" (products with weights), "products"
-            (other products of matrices), "attention" or "flex".
+        kind: "elements", "weights" (as large for any number of tokens), "projection" (products with weights),
+            "products" (other products of matrices), "attention" or "flex".
         dtype: dtype of the products.
         count: number of launches.
         bytes, flops: their sums.
@@ -60,7 +60,7 @@ class Group:
     def kernel(self, scale: Scale) -> Kernel:
         """Returns one of the launches for other sizes."""
         moved = scale.weights if self.kind == "weights" else scale.states
-        work = scale.linear if self.kind == "linear" else scale.scores
+        work = scale.projections if self.kind == "projection" else scale.scores
         kind: Kind = "attention" if self.kind == "attention" else "flex" if self.kind == "flex" else "plain"
         return Kernel(
             bytes=self.bytes * moved / self.count, flops=self.flops * work / self.count, dtype=self.dtype, kind=kind
@@ -74,13 +74,13 @@ class Scale:
     Attributes:
         states: numbers that the layer saves, of all rows.
         weights: weights of a projection.
-        linear: FLOPs of projections, of all rows.
+        projections: FLOPs of projections, of all rows.
         scores: FLOPs of everything else, of all rows.
     """
 
     states: float
     weights: float
-    linear: float
+    projections: float
     scores: float
 
 
@@ -163,7 +163,7 @@ def attention_seconds(
         scale = Scale(
             states=batch * costs.saved_activations / of_row.saved_activations,
             weights=(width / WIDTH) ** 2,
-            linear=batch * costs.projections / max(of_row.projections, 1),
+            projections=batch * costs.projections / max(of_row.projections, 1),
             scores=batch * (costs.mixing + costs.pooling) / max(of_row.mixing + of_row.pooling, 1),
         )
         return cell.seconds(device, scale)
@@ -198,7 +198,7 @@ def rest_of_block_seconds(
     scale = Scale(
         states=times * (width + inner) / (WIDTH + INNER),
         weights=width * inner / (WIDTH * INNER),
-        linear=times * width * inner / (WIDTH * INNER),
+        projections=times * width * inner / (WIDTH * INNER),
         scores=0.0,
     )
     return cell.seconds(device, scale)
