@@ -290,5 +290,5 @@ def test_with_an_encoder_other_languages_are_not_left_to_words(make: Callable[..
     summary = longspan.summarize(text, sentences=1, query="谁决定修理？", encoder=encoder)
     assert "words alone" not in (summary.note or "")
     found = longspan.answer(text, "谁决定修理？", encoder=encoder)
-    assert found.note == NOT_ENGLISH
+    assert (found.note or "").startswith(NOT_ENGLISH)
     assert (found.sure, found.probability) == ("unsure", None)
