@@ -15,7 +15,8 @@ from answer_weights import asked_of_cases as asked_of_cases
 from answer_weights import holds as holds
 from answer_weights import looked_at as looked_at
 from answer_weights import without_answer as without_answer
-from natural import natural_questions
+from natural import QUESTIONS, natural_questions
+from natural import SHORT as SHORT
 
 from longspan.data.jsonl import read_jsonl
 from longspan_documents.text.reading import document_of
@@ -27,9 +28,9 @@ UNLIKE_QUESTIONS = ("Document Name", "Parties")
 """Clauses of a contract that are looked up by their form."""
 
 
-def natural(data: Path) -> Iterator[Case]:
+def natural(data: Path, file: Path = QUESTIONS) -> Iterator[Case]:
     """The questions of `benchmarks/questions`."""
-    texts, questions = natural_questions(data)
+    texts, questions = natural_questions(data, file)
     for name, text in texts.items():
         asked = tuple((one.question, one.places) for one in questions if one.document == name)
         yield Case(name, document_of(text), asked)

@@ -1,4 +1,4 @@
-"""The natural questions of this folder with the texts they are about, out of the data folder."""
+"""The questions of this folder with the texts they are about, out of the data folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 QUESTIONS = Path(__file__).with_name("natural.jsonl")
+SHORT = Path(__file__).with_name("short.jsonl")
 
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:_[^>]*)?>")
+_BEFORE_MARK = re.compile(r" ([.,;:?!)\]’”%]|['’](?:s|re|ve|ll|d|m)|n['’]t)(?=\W|$)")
+_AFTER_MARK = re.compile(r"([(\[“‘$]) ")
 _BLOCKS = frozenset(["P", "Table", "Tr", "Ul", "Ol", "Dl", "Li", "Dd", "Dt", "H1", "H2", "H3", "H4", "H5", "H6"])
 """Tags that begin and end something of its own, which then stands in a paragraph of its own."""
 
@@ -32,7 +35,7 @@ class NaturalQuestion:
     places: tuple[tuple[int, int], ...]
 
 
-def natural_questions(data: Path) -> tuple[dict[str, str], list[NaturalQuestion]]:
+def natural_questions(data: Path, file: Path = QUESTIONS) -> tuple[dict[str, str], list[NaturalQuestion]]:
     """The documents by name, and the questions in the order of the file.
 
     Raises:
@@ -40,7 +43,7 @@ def natural_questions(data: Path) -> tuple[dict[str, str], list[NaturalQuestion]
     """
     texts: dict[str, str] = {}
     questions = []
-    for line in QUESTIONS.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         name, source = row["document"], row["source"]
         if name not in texts:
@@ -88,9 +91,23 @@ def _page(path: Path, source: dict[str, Any]) -> str:
     return "\n\n".join(" ".join(block) for block in blocks if block)
 
 
+def _conll(path: Path, source: dict[str, Any]) -> str:
+    """A document of OntoGUM, whose words stand one per line, with the usual spaces around marks."""
+    documents: list[list[str]] = []
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("# begin document"):
+                documents.append([])
+            elif line.strip() and not line.startswith("# end"):
+                documents[-1].append(line.rstrip("\n").split("\t")[1])
+    joined = _BEFORE_MARK.sub(r"\1", " ".join(documents[source["row"]]))
+    return _AFTER_MARK.sub(r"\1", joined)
+
+
 _READERS: dict[str, Callable[[Path, dict[str, Any]], str]] = {
     "field": _field,
     "whole": _whole,
     "turns": _turns,
     "page": _page,
+    "conll": _conll,
 }

@@ -119,6 +119,14 @@ def test_nearness_to_a_query_leads() -> None:
     assert Picker(weights()).order(document(), 10, relevance)[0][0] == 3
 
 
+@pytest.mark.parametrize(("strength", "first"), [(0.0, [0, 1]), (10.0, [4, 1])])
+def test_strong_relevance_takes_what_answers_alone_and_even_a_fragment(strength: float, first: list[int]) -> None:
+    """The second sentence depends on the first; the fifth is a caption, whose penalty of 2 is half a deviation here."""
+    near = np.array([-1, 3, -1, -1, 4, -1], float)
+    relevance = Relevance(near, near, frozenset(), strength)
+    assert Picker(weights()).order(document(), 100, relevance).indices[:2] == first
+
+
 def test_a_document_may_be_empty_or_one_sentence() -> None:
     picker = Picker(weights())
     assert picker.order(document(()), 100)[0] == []

@@ -13,9 +13,12 @@ from longspan_documents.summaries.query import (
     WORD,
     Relevance,
     chances_about,
+    is_absent,
     named_speakers,
     query_features,
     relevance_of,
+    shortness,
+    strength_of,
 )
 from longspan_documents.summaries.selection import word_table
 
@@ -92,3 +95,56 @@ def test_words_of_the_query_and_of_its_places_become_likelier() -> None:
     odds = np.log(after / (1 - after))
     np.testing.assert_allclose(odds[rubber] - odds[soft], WORD["asked"], atol=1e-9)
     assert math.isclose(odds[soft, 0] - odds[soft, 1], math.log(0.25) - math.log(0.1 / 0.9), abs_tol=1e-9)
+
+
+@pytest.mark.parametrize(("count", "short"), [(0, 1), (1, 1), (100, 1), (200, 0.5), (400, 0), (10**6, 0)])
+def test_a_document_is_short_long_or_between_on_a_logarithmic_scale(count: int, short: float) -> None:
+    assert shortness(count) == pytest.approx(short)
+
+
+@pytest.mark.parametrize(
+    ("count", "spoken", "strength"),
+    [(5, True, 1), (5, False, 1), (200, True, 0.5), (200, False, 0.5 + 0.5 * 0.1), (500, False, 0.1), (500, True, 0)],
+)
+def test_relevance_is_strong_in_short_documents_and_nothing_in_long_conversations(
+    count: int, spoken: bool, strength: float
+) -> None:
+    texts = [FILLER[index % len(FILLER)] for index in range(count)]
+    found = document(*texts, speakers=("A",) * count if spoken else ())
+    assert strength_of(found) == pytest.approx(strength)
+    assert relevance_of(found, "bread", NOTHING).strength == pytest.approx(strength)
+
+
+def test_a_short_document_is_not_searched_for_places() -> None:
+    """A word three sentences away makes a sentence relevant in a long document, and hardly in a short one."""
+
+    def rise(count: int) -> float:
+        texts = [FILLER[0]] * count
+        texts[count // 2] = "The budget was cut."
+        near = relevance_of(document(*texts), "budget", NOTHING).near
+        return float((near[count // 2 + 3] - near.min()) / (near.max() - near.min()))
+
+    assert rise(60) < 0.1 < rise(500)
+
+
+@pytest.mark.parametrize(("cosine", "absent"), [(0.20, True), (0.21, False)])
+def test_what_is_far_in_meaning_and_shares_few_rare_words_is_absent(cosine: float, absent: bool) -> None:
+    """Of "copper" and "price", one of six sentences has the first and none the second: the share is ln 7 / (ln 7 + ln
+    13) = 0.4314, of which 0.3 make 0.1294, so that a cosine of 0.2006 is missing to 0.33."""
+    vectors = np.tile(np.array([[1, 0]], np.float32), (6, 1))
+    found = document("Copper is soft.", *FILLER, vectors=vectors)
+    assert is_absent(found, "the price of copper", np.array([cosine, 0], np.float32)) is absent
+
+
+def test_what_asks_for_any_summary_or_names_a_speaker_is_never_absent() -> None:
+    found = document(*FILLER, speakers=("Marketing", "Chair", "Chair", "Chair", "Chair"))
+    assert is_absent(found, "What about rubber?", NOTHING)
+    assert not is_absent(found, "Summarize the whole meeting.", NOTHING)
+    assert not is_absent(found, "What did Marketing think of rubber?", NOTHING)
+
+
+def test_a_number_is_a_word_of_a_query() -> None:
+    vectors = np.tile(np.array([[1, 0]], np.float32), (6, 1))
+    found = document("It was built in 1990.", *FILLER, vectors=vectors)
+    assert is_absent(found, "1991", NOTHING)
+    assert not is_absent(found, "1990", np.array([0.04, 0], np.float32))  # 0.04 + 0.3 · 1
