@@ -1,9 +1,10 @@
-"""The natural questions of this folder with the texts they are about, out of the data folder."""
+"""The questions of this folder with the texts they are about, out of the data folder."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 QUESTIONS = Path(__file__).with_name("natural.jsonl")
+REASONS = Path(__file__).with_name("reasons.jsonl")
+"""Questions for reasons, ways and definitions, each with the sentences that answer."""
 
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:_[^>]*)?>")
 _BLOCKS = frozenset(["P", "Table", "Tr", "Ul", "Ol", "Dl", "Li", "Dd", "Dt", "H1", "H2", "H3", "H4", "H5", "H6"])
@@ -25,14 +28,16 @@ class NaturalQuestion:
         document: which of the documents it is about.
         question: as a person asks it.
         places: characters in the document's text, one pair for each place that answers; empty where none does.
+        part: "design" if rules were chosen by it, "held out" otherwise.
     """
 
     document: str
     question: str
     places: tuple[tuple[int, int], ...]
+    part: str = "held out"
 
 
-def natural_questions(data: Path) -> tuple[dict[str, str], list[NaturalQuestion]]:
+def natural_questions(data: Path, path: Path = QUESTIONS) -> tuple[dict[str, str], list[NaturalQuestion]]:
     """The documents by name, and the questions in the order of the file.
 
     Raises:
@@ -40,7 +45,7 @@ def natural_questions(data: Path) -> tuple[dict[str, str], list[NaturalQuestion]
     """
     texts: dict[str, str] = {}
     questions = []
-    for line in QUESTIONS.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         name, source = row["document"], row["source"]
         if name not in texts:
@@ -50,12 +55,12 @@ def natural_questions(data: Path) -> tuple[dict[str, str], list[NaturalQuestion]
             start, end = answer["place"]
             if texts[name][start:end] != answer["quote"] or texts[name].count(answer["quote"]) != 1:
                 raise ValueError(f"{name}: {answer['quote']!r} does not stand once, at {start}-{end}")
-        questions.append(NaturalQuestion(name, row["question"], places))
+        questions.append(NaturalQuestion(name, row["question"], places, row.get("part", "held out")))
     return texts, questions
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    with (lzma if path.suffix == ".xz" else gzip).open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
@@ -88,9 +93,16 @@ def _page(path: Path, source: dict[str, Any]) -> str:
     return "\n\n".join(" ".join(block) for block in blocks if block)
 
 
+def _sections(path: Path, source: dict[str, Any]) -> str:
+    """The sections of a row, each under its title."""
+    sections = _rows(path)[source["row"]]["sections"]
+    return "\n\n".join((f"## {one['title']}\n\n" if one["title"] else "") + one["text"].strip() for one in sections)
+
+
 _READERS: dict[str, Callable[[Path, dict[str, Any]], str]] = {
     "field": _field,
     "whole": _whole,
     "turns": _turns,
     "page": _page,
+    "sections": _sections,
 }

@@ -114,6 +114,33 @@ def test_a_number_that_is_asked_for_comes_before_all_words() -> None:
     assert best_sentence("Who described the marmot?", texts, np.array([1.0, 1.2])) == 0
 
 
+def test_a_sentence_that_repeats_a_question_for_a_reason_is_not_marked() -> None:
+    texts = ["Marmots whistle.", "Eagles are near, and the young ones are in danger.", "They eat grass all day."]
+    # The first has 1.9 − 1 = 0.9, and the second inherits 0.8 · 1.9 + 0.2 · 0.1 = 1.54.
+    near = np.array([1.9, 0.1, 0.2])
+    assert best_sentence("Why do marmots whistle?", texts, near) == 1
+    assert best_sentence("Where do marmots whistle?", texts, near) == 0
+    texts[0] = "Marmots whistle on mornings."  # it adds a word
+    assert best_sentence("Why do marmots whistle?", texts, near) == 0
+
+
+def test_a_reason_comes_before_a_nearer_sentence_without_one() -> None:
+    texts = ["Marmots whistle loudly at dawn.", "Because eagles hunt at that hour, marmots warn their young."]
+    # The marker counts 0.5, and the second begins with a word that refers back: 0.8 · 1.2 + 0.2 · 0.6 = 1.08.
+    assert best_sentence("Why do marmots whistle?", texts, np.array([1.2, 0.6])) == 1
+    assert best_sentence("Do marmots whistle?", texts, np.array([1.2, 0.6])) == 0
+    texts[1] = "Marmots warn their young because eagles hunt."
+    assert best_sentence("Why do marmots whistle?", texts, np.array([1.2, 0.6])) == 0  # 0.6 + 0.5 < 1.2
+    assert best_sentence("Why do marmots whistle?", texts, np.array([1.2, 0.8])) == 1
+
+
+def test_a_question_in_the_document_passes_its_similarity_to_the_next_sentence() -> None:
+    texts = ["Nothing happens.", "Does it rain in May?", "Rarely.", "The sun shines."]
+    for question in ("Does it rain in May?", "When does it rain?", "Why does it rain in May?"):
+        assert best_sentence(question, texts, np.array([0.1, 1.9, 0.0, 0.3])) == 2
+    assert best_sentence("Rain?", ["Does it rain?"], np.array([1.0])) == 0
+
+
 def test_words_that_do_not_agree_tell_by_how_little() -> None:
     """The best score is that of meaning; its passage has a quarter of the words of another."""
     evidence = Evidence(("words", "nearest"), np.array([[0.1, 1.0], [0.4, 0.0]]))

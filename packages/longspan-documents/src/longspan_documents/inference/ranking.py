@@ -26,7 +26,15 @@ import numpy as np
 from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, is_unspaced, split_words
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan_documents.questions.kinds import holds_kind, kind_of, names_of, share_of_names
+from longspan_documents.questions.kinds import (
+    EXPLAINED,
+    holds_kind,
+    is_question,
+    kind_of,
+    names_of,
+    refers_back,
+    share_of_names,
+)
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage, passages_of, units_of
 
@@ -234,8 +242,12 @@ class PassageIndex:
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
-        """Returns the index in a passage of the sentence that answers the question best: by shared words, meaning,
-        names and numbers, and the expected kind of answer."""
+        """Returns the index in a passage of the sentence that answers the question best; see `best_sentence`."""
+        texts = [sentence.text for sentence in self.passages[number].sentences]
+        return best_sentence(question, texts, self.similarity(question, number))
+
+    def similarity(self, question: str, number: int) -> np.ndarray:
+        """Computes the similarity of a passage's sentences to the question `(N,)`: shared words plus meaning."""
         stems = query_stems(question, self.language)
         texts = [sentence.text for sentence in self.passages[number].sentences]
         near = np.array([self._words.share(stems, set(stems_of(text, self.language))) for text in texts])
@@ -243,27 +255,48 @@ class PassageIndex:
             near += self._cosines(question)[0][self._firsts[number] : self._firsts[number + 1]]
         if self._outside is not None:
             near += self._outside.similarities(question, self._outside.vectors(texts, "passage"))
-        return best_sentence(question, texts, near)
+        return near
 
 
 def best_sentence(question: str, texts: Sequence[str], near: np.ndarray) -> int:
     """Returns the index of the best sentence: by its similarity `near` `(N,)` to the question, plus its names, numbers
-    and the expected kind of answer."""
+    and the expected kind of answer.
+
+    A sentence that is a question is no answer, and neither is one that only repeats the question where a reason, a way
+    or a definition is expected. The next sentence inherits most of its similarity, as does, for those kinds, a
+    sentence that refers back to the previous one: "Eagles hunt them at dawn. This is because …".
+    """
     kind, names = kind_of(question), names_of(question)
     numbers = frozenset(name for name in names if name[0].isdigit())
-    gains = [
-        NAMED * share_of_names(names, text) + NUMBERED * share_of_names(numbers, text) + ASKED * holds_kind(kind, text)
-        for text in texts
-    ]
-    return int((near + gains).argmax())
+    explained = kind in EXPLAINED
+    asked = set(query_stems(question, "en")) if explained else set()
+    scores = near + [NAMED * share_of_names(names, text) + NUMBERED * share_of_names(numbers, text) for text in texts]
+    empty = [is_question(text) or (explained and _repeats(text, asked)) for text in texts]
+    for place in range(1, len(texts)):
+        if empty[place - 1] or (explained and refers_back(texts[place])):
+            inherited = INHERITED * scores[place - 1] + (1 - INHERITED) * scores[place]
+            scores[place] = max(scores[place], inherited)
+    gain = EXPLAINING if explained else ASKED
+    return int((scores + [gain * holds_kind(kind, text) for text in texts] - EMPTY * np.array(empty)).argmax())
 
 
-NAMED, NUMBERED, ASKED = 0.5, 2.0, 0.3
+def _repeats(text: str, asked: Collection[str]) -> bool:
+    """Whether all words of an English sentence, apart from function words, are words of a question, by their stems
+    `asked`."""
+    words = [word for word in split_words(text) if word not in FUNCTION_WORDS]
+    return bool(words) and all(set(stems_of(word, "en")) & set(asked) for word in words)
+
+
+NAMED, NUMBERED, ASKED, EXPLAINING = 0.5, 2.0, 0.3, 0.5
 """Bonus of a sentence for containing all names and numbers of the question, its numbers, and the expected kind of
-answer.
+answer: a fact, or a reason, way or definition.
 
 Words and meaning add up to at most 2, so for a question on 1817, a sentence on 1817 ranks before all sentences on 1801.
 """
+EMPTY = 1.0
+"""Penalty of a sentence that is a question or adds no word to the question."""
+INHERITED = 0.8
+"""Share of the previous sentence's score in the score of a sentence that continues it."""
 
 
 def named_shares(question: str, texts: Sequence[str]) -> np.ndarray:
