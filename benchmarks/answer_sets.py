@@ -12,8 +12,11 @@ sys.path += [str(ROOT / "tools" / "bundled"), str(ROOT / "benchmarks" / "questio
 from answer_questions import Case, Span, permissive, qmsum, squality
 from answer_weights import Asked as Asked
 from answer_weights import asked_of_cases as asked_of_cases
+from answer_weights import by_one_encoder as by_one_encoder
 from answer_weights import holds as holds
 from answer_weights import looked_at as looked_at
+from answer_weights import save as save
+from answer_weights import saved as saved
 from answer_weights import without_answer as without_answer
 from natural import natural_questions
 

@@ -296,9 +296,10 @@ class DocumentAnswer:
 
     Attributes:
         question: the question.
-        answered: whether there may be an answer; if False, there is none in two cases out of three.
+        answered: whether there may be an answer; if False, three of four such questions have none.
         probability: that one of the three best passages contains an answer, between 0 and 1.
-        likely: from this probability on, an answer is reported as likely.
+        there: probability that any passage does.
+        likely: from this `probability` on, an answer is reported as likely.
         passages: the most likely passages, best first.
         short: the extracted answer, if a question-answering model was used and found one.
         scores: for each document every passage in order, with its position and probability; empty for a collection in
@@ -317,7 +318,8 @@ class DocumentAnswer:
     searched: int = 0
     seconds: float
     note: str | None = None
-    likely: float = 0.7
+    there: float
+    likely: float
 
     @property
     def sure(self) -> Literal["likely", "unsure", "probably not there"]:

@@ -243,6 +243,7 @@ class Answered(BaseModel):
     answered: bool = Field(description="Whether an answer may be there.")
     sure: Literal["likely", "unsure", "probably not there"] = Field(description="How sure that is, in words.")
     probability: float = Field(description="That one of the three best passages holds an answer.")
+    there: float = Field(description="The probability that any passage does.")
     likely: float = Field(description="The probability from which on an answer is said to be likely.")
     passages: list[dict[str, Any]] = Field(description="Those most likely to hold it, best first, with their places.")
     short: dict[str, Any] | None
