@@ -89,7 +89,7 @@ def models_in(options: Answer) -> dict[str, Any]:
 
 def asking_in(options: Answer) -> dict[str, Any]:
     """Returns the options for a question, as keyword arguments of `Answerer.answer`."""
-    return {name: getattr(options, name) for name in ("top", "threshold", "answerable")}
+    return {"top": options.top, "threshold": options.threshold, "answerable": options.answerable}
 
 
 @takes(SentenceReading)
