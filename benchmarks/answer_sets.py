@@ -18,7 +18,7 @@ from answer_weights import looked_at as looked_at
 from answer_weights import save as save
 from answer_weights import saved as saved
 from answer_weights import without_answer as without_answer
-from natural import natural_questions
+from natural import REASONS, natural_questions
 
 from longspan.data.jsonl import read_jsonl
 from longspan_documents.text.reading import document_of
@@ -36,6 +36,15 @@ def natural(data: Path) -> Iterator[Case]:
     for name, text in texts.items():
         asked = tuple((one.question, one.places) for one in questions if one.document == name)
         yield Case(name, document_of(text), asked)
+
+
+def reasons(data: Path, part: str) -> Iterator[Case]:
+    """The questions for reasons, ways and definitions of one part."""
+    texts, questions = natural_questions(data, REASONS)
+    for name, text in texts.items():
+        asked = tuple((one.question, one.places) for one in questions if one.document == name and one.part == part)
+        if asked:
+            yield Case(name, document_of(text), asked)
 
 
 def annotated(source: str) -> Iterator[Case]:

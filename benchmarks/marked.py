@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from natural import REASONS, natural_questions
 
-from answer_sets import Case, contracts, holds, hotpotqa, natural
+from answer_sets import Case, contracts, holds, hotpotqa, natural, reasons
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from longspan_documents.inference.encoders import bundled_encoder
 from longspan_documents.inference.ranking import PassageIndex, best_sentence, load_weights
 from longspan_documents.questions.kinds import EXPLAINED, kind_of
-from longspan_documents.text.reading import document_of
 from measure import machine, shown, table, write_page
 
 HELD_OUT = "reasons, ways, definitions: held out"
@@ -33,15 +31,6 @@ differences in pairs.
 *Reasons, ways, definitions* are 68 questions that ask why, how or what something is
 (`benchmarks/questions/README.md`): by those of five documents the rules were chosen, those of six others were held out.
 The others are the sets of `benchmarks/answer.py` whose places are sentences or parts of them."""
-
-
-def reasons(data: Path, part: str) -> Iterator[Case]:
-    """The questions for reasons, ways and definitions of one part."""
-    texts, questions = natural_questions(data, REASONS)
-    for name, text in texts.items():
-        asked = tuple((one.question, one.places) for one in questions if one.document == name and one.part == part)
-        if asked:
-            yield Case(name, document_of(text), asked)
 
 
 def marked(cases: Iterator[Case]) -> Iterator[tuple[str, bool, bool, float]]:
