@@ -93,16 +93,15 @@ def outcomes(
         for question, places in (*case.questions, *foreign):
             evidence = index.evidence(question)
             if second is None:
-                last, ranking = weights, weights.ranking(evidence)
+                ranking = weights.ranking(evidence)
             else:
-                last, ranking = fitted[READ], second.ranking(question, evidence, weights, fitted[READ])
+                ranking = second.ranking(question, evidence, weights, fitted[READ])
             right = np.array([holds(one, places) for one in index.passages])
             scores = {OURS: ranking.scores, LEXICAL: evidence.column("words")}
             if teacher is not None:
                 scores[TEACHER] = vectors @ teacher.embed([question])[0]
             ranks = {name: int(right[np.argsort(-values, kind="stable")].argmax()) for name, values in scores.items()}
-            silent = ranking.probability < last.threshold or not ranking.scores.any()
-            yield Outcome(kind, ranks if right.any() else None, ranking.probability, silent)
+            yield Outcome(kind, ranks if right.any() else None, ranking.probability, not ranking.may_answer(None))
         before = case.questions
 
 

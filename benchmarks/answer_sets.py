@@ -12,10 +12,13 @@ sys.path += [str(ROOT / "tools" / "bundled"), str(ROOT / "benchmarks" / "questio
 from answer_questions import Case, Span, permissive, qmsum, squality
 from answer_weights import Asked as Asked
 from answer_weights import asked_of_cases as asked_of_cases
+from answer_weights import by_one_encoder as by_one_encoder
 from answer_weights import holds as holds
 from answer_weights import looked_at as looked_at
+from answer_weights import save as save
+from answer_weights import saved as saved
 from answer_weights import without_answer as without_answer
-from natural import QUESTIONS, natural_questions
+from natural import QUESTIONS, REASONS, natural_questions
 from natural import SHORT as SHORT
 
 from longspan.data.jsonl import read_jsonl
@@ -34,6 +37,15 @@ def natural(data: Path, file: Path = QUESTIONS) -> Iterator[Case]:
     for name, text in texts.items():
         asked = tuple((one.question, one.places) for one in questions if one.document == name)
         yield Case(name, document_of(text), asked)
+
+
+def reasons(data: Path, part: str) -> Iterator[Case]:
+    """The questions for reasons, ways and definitions of one part."""
+    texts, questions = natural_questions(data, REASONS)
+    for name, text in texts.items():
+        asked = tuple((one.question, one.places) for one in questions if one.document == name and one.part == part)
+        if asked:
+            yield Case(name, document_of(text), asked)
 
 
 def annotated(source: str) -> Iterator[Case]:

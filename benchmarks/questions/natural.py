@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any
 
 QUESTIONS = Path(__file__).with_name("natural.jsonl")
 SHORT = Path(__file__).with_name("short.jsonl")
+REASONS = Path(__file__).with_name("reasons.jsonl")
+"""Questions for reasons, ways and definitions, each with the sentences that answer."""
 
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:_[^>]*)?>")
 _BEFORE_MARK = re.compile(r" ([.,;:?!)\]’”%]|['’](?:s|re|ve|ll|d|m)|n['’]t)(?=\W|$)")
@@ -28,11 +31,13 @@ class NaturalQuestion:
         document: which of the documents it is about.
         question: as a person asks it.
         places: characters in the document's text, one pair for each place that answers; empty where none does.
+        part: "design" if rules were chosen by it, "held out" otherwise.
     """
 
     document: str
     question: str
     places: tuple[tuple[int, int], ...]
+    part: str = "held out"
 
 
 def natural_questions(data: Path, file: Path = QUESTIONS) -> tuple[dict[str, str], list[NaturalQuestion]]:
@@ -53,12 +58,12 @@ def natural_questions(data: Path, file: Path = QUESTIONS) -> tuple[dict[str, str
             start, end = answer["place"]
             if texts[name][start:end] != answer["quote"] or texts[name].count(answer["quote"]) != 1:
                 raise ValueError(f"{name}: {answer['quote']!r} does not stand once, at {start}-{end}")
-        questions.append(NaturalQuestion(name, row["question"], places))
+        questions.append(NaturalQuestion(name, row["question"], places, row.get("part", "held out")))
     return texts, questions
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
+    with (lzma if path.suffix == ".xz" else gzip).open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
@@ -104,10 +109,17 @@ def _conll(path: Path, source: dict[str, Any]) -> str:
     return _AFTER_MARK.sub(r"\1", joined)
 
 
+def _sections(path: Path, source: dict[str, Any]) -> str:
+    """The sections of a row, each under its title."""
+    sections = _rows(path)[source["row"]]["sections"]
+    return "\n\n".join((f"## {one['title']}\n\n" if one["title"] else "") + one["text"].strip() for one in sections)
+
+
 _READERS: dict[str, Callable[[Path, dict[str, Any]], str]] = {
     "field": _field,
     "whole": _whole,
     "turns": _turns,
     "page": _page,
     "conll": _conll,
+    "sections": _sections,
 }

@@ -34,3 +34,16 @@ def test_every_quote_stands_once_where_the_file_says():
     for question in questions:
         assert all(texts[question.document][start:end].strip() for start, end in question.places)
     assert sum(bool(question.places) for question in questions) == 60
+
+
+def test_questions_for_reasons_stand_in_documents_of_their_own():
+    rows = [json.loads(line) for line in natural.REASONS.read_text(encoding="utf-8").splitlines()]
+    parts = {(row["document"], row["part"]) for row in rows}
+    assert Counter(part for _, part in parts) == {"design": 5, "held out": 6}
+    assert Counter(row["kind"] for row in rows) == {"why": 36, "how": 18, "what": 14}
+    assert all(0 < len(answer["quote"].split()) <= 25 for row in rows for answer in row["answers"])
+    folder = os.environ.get("LONGSPAN_DATA")
+    if not folder:
+        pytest.skip("set LONGSPAN_DATA to the data folder to check the quotes")
+    _, questions = natural.natural_questions(Path(folder), natural.REASONS)
+    assert all(question.places for question in questions)

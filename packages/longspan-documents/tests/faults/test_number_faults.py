@@ -24,7 +24,10 @@ EVALUATE = {
     "--split": ["../../../x", "/tmp/x", "a/b", "", "..", "a\x1b[2J", "x" * 300],
     "--on-error": ["ignore", ""],
 }
-ANSWER = {"--threshold": ["nan", "-0.1", "1.1", "inf", "x"]}
+ANSWER = {
+    "--threshold": ["nan", "-0.1", "1.1", "inf", "x"],
+    "--answerable": ["nan", "0", "1", "-0.1", "inf", "x"],
+}
 TOKENIZER = {"--size": ["0", "260", "-1", "x"], "--limit": ["0", "-5"]}
 
 

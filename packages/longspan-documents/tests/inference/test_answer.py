@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,6 +164,34 @@ def test_nothing_to_read_is_refused() -> None:
         longspan.answer(TEXT, QUESTION, top=0)
     with pytest.raises(InputError, match=r"threshold is 2.0; it must be at most 1"):
         longspan.answer(TEXT, QUESTION, threshold=2)
+
+
+def test_more_answerable_questions_make_an_answer_more_likely() -> None:
+    found = [longspan.answer(TEXT, QUESTION, answerable=share) for share in (1 / 3, 0.67, 0.9)]
+    assert found[0].there < found[1].there < found[2].there
+    assert found[0].probability < found[1].probability < found[2].probability <= found[2].there
+    assert found[1].probability == longspan.answer(TEXT, QUESTION).probability
+    # The ratio of the odds of two answers is that of the shares: 0.9 / 0.1 to 0.5 / 1 is 18.
+    odds = [answer.there / (1 - answer.there) for answer in found]
+    assert odds[2] / odds[0] == pytest.approx(18)
+
+
+@pytest.mark.parametrize("share", [0, 1, -1, 2, float("nan"), float("inf"), "x", None, [0.5]])
+def test_a_share_of_answerable_questions_lies_between_0_and_1(share: Any) -> None:
+    with pytest.raises(InputError, match=r"answerable"):
+        longspan.answer(TEXT, QUESTION, answerable=share)
+    with pytest.raises(InputError, match=r"answerable"):
+        Answerer([document_of(TEXT)]).answer(QUESTION, answerable=share)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["x" * 100_000, "what do " * 500, "Who " * 1_000, "is it the of and", "Wo schlafen die Tiere?", "1817", "?1?"],
+)
+def test_odd_questions_get_some_passages(question: str) -> None:
+    found = longspan.answer(TEXT, question)
+    assert len(found.passages) == 2
+    assert 0 <= found.probability <= found.there <= 1
 
 
 def test_a_folder_of_broken_files_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from longspan_documents.inference.ranking import (
     query_stems,
     stems_of,
 )
+from longspan_documents.inference.verbs import ANSWERABLE
 from longspan_documents.text.reading import document_of
 
 ONE = "# Homes\n\nMarmots live in deep burrows.\n\n# Enemies\n\nEagles hunt them. Nothing else does."
@@ -90,16 +91,60 @@ def test_meaning_finds_what_shares_none() -> None:
 
 
 def test_scores_order_and_probabilities_by_hand() -> None:
-    evidence = Evidence(("words", "nearest"), np.array([[0.25, 0.0], [0.5, 0.5], [0.0, 1.0], [0.05, 0.0]]))
-    answer = {"bias": 0.25, "agreed": 2.0, "best": 0.5, "above": 3.0}
-    passage = {"bias": -1.0, "behind": 1.0, "agreed": 0.5}
-    ranking = Weights({"words": 4.0}, passage, answer, 0.3).ranking(evidence)
+    table = np.array([[0.25, 0.0, 0.5], [0.5, 0.5, 0.0], [0.0, 1.0, 0.5], [0.05, 0.0, 1.0]])
+    evidence = Evidence(("words", "passage", "names"), table)
+    there = {"bias": -1.0, "overlap": 3.0, "names": 1.0, "near": -2.0, "apart": 0.5}
+    weights = Weights({"words": 4.0}, there, {"bias": 0.5, "shared": 1.0}, {"bias": -1.0, "behind": 1.0})
+    ranking = weights.ranking(evidence, 0.5)
     assert ranking.order == (1, 0, 3, 2)
     assert ranking.scores == pytest.approx([1.0, 2.0, 0.0, 0.2])
-    expected = [1 / (1 + np.exp(1 - behind - 1 / 2)) for behind in (-1, 0, -2, -1.8)]
+    # Of the first three, the second has most words, 0.5, and the fourth all names. The similarities 0, 0.5, 1 and 0
+    # have the mean 0.375 and the variance (2 · 0.375² + 0.125² + 0.625²) / 4.
+    spread = ((2 * 0.375**2 + 0.125**2 + 0.625**2) / 4) ** 0.5
+    odds = -1 + 3 * 0.5**0.5 + 1 - 2 * 1.0 + 0.5 * 0.625 / (spread + 0.02)
+    assert ranking.there == pytest.approx(1 / (1 + np.exp(-odds)))
+    found = 1 / (1 + np.exp(-(0.5 + 1)))  # all three are also the best by words
+    assert ranking.probability == pytest.approx(ranking.there * found)
+    expected = [ranking.there / (1 + np.exp(1 - behind)) for behind in (-1, 0, -2, -1.8)]
     assert ranking.passage_probabilities.tolist() == pytest.approx(expected)
-    # The first has most words, the best score is 2, and 1.4 above the median of 0, 0.2, 1 and 2.
-    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-(0.25 + 2 * 1.0 + 0.5 * 2 + 3 * 1.4))))
+
+
+def test_the_share_of_answerable_questions_multiplies_the_odds() -> None:
+    """With evidence of 2 to 1, one answerable question in three leaves 1 to 1, and nine in ten give 18 to 1."""
+    evidence = Evidence(("words",), np.array([[0.5], [0.2]]))
+    weights = Weights({"words": 1.0}, {"bias": float(np.log(2))}, {"bias": 0.0}, {"bias": 0.0, "behind": 0.0})
+    for share, there in ((1 / 3, 1 / 2), (1 / 2, 2 / 3), (2 / 3, 4 / 5), (0.9, 18 / 19)):
+        ranking = weights.ranking(evidence, share)
+        assert ranking.there == pytest.approx(there)
+        assert ranking.probability == pytest.approx(there / 2)
+        assert ranking.passage_probabilities.tolist() == pytest.approx([there / 2, there / 2])
+    assert weights.ranking(evidence).there == weights.ranking(evidence, ANSWERABLE).there
+
+
+def test_no_evidence_counts_more_than_twelve_to_one() -> None:
+    evidence = Evidence(("words",), np.array([[0.5], [0.2]]))
+    for bias, odds in ((50.0, np.exp(2.5)), (-50.0, np.exp(-2.5))):
+        weights = Weights({"words": 1.0}, {"bias": bias}, {"bias": 0.0}, {"bias": 0.0})
+        assert weights.ranking(evidence, 0.5).there == pytest.approx(odds / (1 + odds))
+    # Where nine in ten are answerable, the least odds are 9 / 12.2, a probability of 0.42, which is not below 0.35.
+    ranking = weights.ranking(evidence, 0.9)
+    assert ranking.there == pytest.approx(9 / (9 + np.exp(2.5)))
+    assert ranking.may_answer(None)
+    assert not weights.ranking(evidence, 0.67).may_answer(None)
+    assert weights.ranking(evidence, 0.67).may_answer(0.01)
+    assert not ranking.may_answer(0.9)
+
+
+def test_what_stands_apart_does_so_on_every_scale() -> None:
+    there = {"bias": 0.0, "apart": 0.5}
+    weights = Weights({"words": 1.0}, there, {"bias": 0.0}, {"bias": 0.0})
+    similar, words = np.array([0.1, 0.2, 0.9, 0.3]), np.array([0.0, 0.1, 0.2, 0.3])
+    wide = [Evidence(("words", "passage"), np.column_stack([words, scale * similar])) for scale in (1e3, 1e6)]
+    assert weights.ranking(wide[0]).there == pytest.approx(weights.ranking(wide[1]).there, rel=1e-4)
+    # Without an encoder nothing stands apart, and noise of the last digit does not either.
+    flat = [weights.ranking(Evidence(("words",), words[:, None]), 0.5)]
+    flat.append(weights.ranking(Evidence(("words", "passage"), np.column_stack([words, 1 + 1e-9 * similar])), 0.5))
+    assert [ranking.there for ranking in flat] == pytest.approx([0.5, 0.5], abs=1e-6)
 
 
 def test_a_number_that_is_asked_for_comes_before_all_words() -> None:
@@ -114,50 +159,71 @@ def test_a_number_that_is_asked_for_comes_before_all_words() -> None:
     assert best_sentence("Who described the marmot?", texts, np.array([1.0, 1.2])) == 0
 
 
-def test_words_that_do_not_agree_tell_by_how_little() -> None:
-    """The best score is that of meaning; its passage has a quarter of the words of another."""
-    evidence = Evidence(("words", "nearest"), np.array([[0.1, 1.0], [0.4, 0.0]]))
-    ranking = Weights({"nearest": 1.0}, {"bias": 0.0}, {"bias": 0.0, "agreed": 4.0}, 0.3).ranking(evidence)
-    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-1)))
+def test_a_sentence_that_repeats_a_question_for_a_reason_is_not_marked() -> None:
+    texts = ["Marmots whistle.", "Eagles are near, and the young ones are in danger.", "They eat grass all day."]
+    # The first has 1.9 − 1 = 0.9, and the second inherits 0.8 · 1.9 + 0.2 · 0.1 = 1.54.
+    near = np.array([1.9, 0.1, 0.2])
+    assert best_sentence("Why do marmots whistle?", texts, near) == 1
+    assert best_sentence("Where do marmots whistle?", texts, near) == 0
+    texts[0] = "Marmots whistle on mornings."  # it adds a word
+    assert best_sentence("Why do marmots whistle?", texts, near) == 0
+
+
+def test_a_reason_comes_before_a_nearer_sentence_without_one() -> None:
+    texts = ["Marmots whistle loudly at dawn.", "Because eagles hunt at that hour, marmots warn their young."]
+    # The marker counts 0.5, and the second begins with a word that refers back: 0.8 · 1.2 + 0.2 · 0.6 = 1.08.
+    assert best_sentence("Why do marmots whistle?", texts, np.array([1.2, 0.6])) == 1
+    assert best_sentence("Do marmots whistle?", texts, np.array([1.2, 0.6])) == 0
+    texts[1] = "Marmots warn their young because eagles hunt."
+    assert best_sentence("Why do marmots whistle?", texts, np.array([1.2, 0.6])) == 0  # 0.6 + 0.5 < 1.2
+    assert best_sentence("Why do marmots whistle?", texts, np.array([1.2, 0.8])) == 1
+
+
+def test_a_question_in_the_document_passes_its_similarity_to_the_next_sentence() -> None:
+    texts = ["Nothing happens.", "Does it rain in May?", "Rarely.", "The sun shines."]
+    for question in ("Does it rain in May?", "When does it rain?", "Why does it rain in May?"):
+        assert best_sentence(question, texts, np.array([0.1, 1.9, 0.0, 0.3])) == 2
+    assert best_sentence("Rain?", ["Does it rain?"], np.array([1.0])) == 0
 
 
 def test_what_is_not_read_again_counts_as_the_least_that_is() -> None:
     evidence = Evidence(("words",), np.array([[0.1], [0.2], [0.3], [0.4]])).read_again([3, 1], np.array([0.2, 0.7]))
     assert evidence.names == ("words", "read")
     assert evidence.column("read").tolist() == [0.2, 0.7, 0.2, 0.2]
-    ranking = Weights({"words": 1.0, "read": 1.0}, {"bias": 0.0, "best": 1.0}, {"bias": 0.0, "best": 1.0}, 0.3).ranking(
-        evidence
-    )
+    ranking = Weights({"words": 1.0, "read": 1.0}, {"bias": 0.0}, {"bias": 0.0}, {"bias": 0.0}).ranking(evidence)
     assert ranking.order == (1, 3, 2, 0)
 
 
 def test_signs_of_an_answer_by_hand() -> None:
     """Scores log 1, 2, 3, 4 and 10 have the softmax 1, 2, 3, 4 and 10 of 20."""
     evidence = Evidence(("words",), np.log([[4.0], [1.0], [10.0], [3.0], [2.0]]))
-    ranking = Weights({"words": 1.0}, {"bias": 0.0}, {"bias": 0.0, "chance": 2.0}, 0.3).ranking(evidence)
-    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-2 * 17 / 20)))
+    weights = Weights({"words": 1.0}, {"bias": 0.0}, {"bias": 0.0, "chance": 2.0}, {"bias": 0.0})
+    assert weights.ranking(evidence, 0.5).probability == pytest.approx(0.5 / (1 + np.exp(-2 * 17 / 20)))
     again = evidence.read_again([0, 2, 3], np.array([0.9, 0.3, 0.5]))
-    signs = {"bias": 0.0, "near": 1.0, "apart": 10.0}
-    found = Weights({"words": 1.0}, {"bias": 0.0}, signs, 0.3).ranking(again).probability
-    # The median of 0.9, 0.5 and, three times, 0.3.
-    assert found == pytest.approx(1 / (1 + np.exp(-(0.9 + 10 * 0.6))))
+    weights = Weights({"words": 1.0}, {"bias": 0.0, "apart": 0.5}, {"bias": 0.0}, {"bias": 0.0})
+    # 0.9, 0.5 and, three times, 0.3 have the mean 0.46 and the variance (0.44² + 0.04² + 3 · 0.16²) / 5.
+    apart = 0.44 / (((0.44**2 + 0.04**2 + 3 * 0.16**2) / 5) ** 0.5 + 0.02)
+    assert weights.ranking(again, 0.5).there == pytest.approx(1 / (1 + np.exp(-0.5 * apart)))
 
 
 def test_one_passage_that_shares_nothing() -> None:
     evidence = Evidence(("words",), np.array([[0.0]]))
-    signs = {"bias": 0.0, "behind": 1.0, "agreed": 1.0, "above": 1.0}
-    ranking = Weights({"words": 1.0}, signs, {"bias": 0.0, "best": 1.0, "above": 1.0}, 0.3).ranking(evidence)
-    assert ranking.probability == 0.5
+    signs = {"bias": 0.0, "overlap": 1.0, "apart": 1.0}
+    ranking = Weights({"words": 1.0}, signs, {"bias": 50.0}, {"bias": 50.0, "behind": 1.0}).ranking(evidence, 0.5)
+    assert ranking.there == ranking.probability == 0.5
     assert ranking.passage_probabilities.tolist() == [0.5]
+    assert not ranking.may_answer(None)  # no word is shared
+    assert ranking.may_answer(0.5)
 
 
 def test_the_weights_of_the_package_are_whole() -> None:
-    for name, weights in load_weights().items():
-        assert name in {"words", "meaning", "read", "encoder", "index"}
-        assert 0 <= weights.threshold < 0.5
+    assert set(load_weights()) == {"words", "meaning", "read", "encoder", "index"}
+    for weights in load_weights().values():
         assert weights.rank["words"] > 0
-        assert "bias" in weights.passage
-        assert "bias" in weights.answer
+        assert {"bias", "overlap", "names"} <= set(weights.there)
+        assert "behind" in weights.passage
+        # What speaks for an answer raises its probability.
+        assert all(weight > 0 for name, weight in weights.there.items() if name != "bias")
 
 
 def test_damaged_weights_are_one_sentence(tmp_path: Path) -> None:

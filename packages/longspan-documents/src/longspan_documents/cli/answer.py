@@ -62,7 +62,14 @@ def answer(
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
     `longspan answer --index library "who may cancel?"`.
     """
-    from longspan_documents.inference.answer import Answerer, check_question, models_in, notes_of, read_documents
+    from longspan_documents.inference.answer import (
+        Answerer,
+        asking_in,
+        check_question,
+        models_in,
+        notes_of,
+        read_documents,
+    )
     from longspan_documents.inference.results import notes
 
     sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
@@ -98,7 +105,7 @@ def answer(
         answerer = Answerer(documents, **models_in(options))
     done: list[DocumentAnswer] = []
     for question in asked:
-        result = answerer.answer(question, top=options.top, threshold=options.threshold)
+        result = answerer.answer(question, **asking_in(options))
         done.append(result)
         if picture is not None:
             from longspan_documents.pictures.strips import draw_answer

@@ -22,7 +22,7 @@ from longspan.options import expand_options
 from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import bundled_encoder
 from longspan_documents.inference.passage_encoder import SecondLook, passage_encoder
-from longspan_documents.inference.ranking import READ, SHOWN, PassageIndex, Ranking, load_weights
+from longspan_documents.inference.ranking import LIKELY, READ, SHOWN, PassageIndex, Ranking, load_weights
 from longspan_documents.inference.readers import SpanReader, load_reader
 from longspan_documents.inference.results import (
     DocumentAnswer,
@@ -32,7 +32,7 @@ from longspan_documents.inference.results import (
     quote_of,
     reads_english,
 )
-from longspan_documents.inference.verbs import Answer
+from longspan_documents.inference.verbs import ANSWERABLE, Answer
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.folders import check_not_path, documents_in
 from longspan_documents.text.options import Reading, SentenceReading
@@ -79,13 +79,18 @@ def answer(document: Source | Sequence[Source], question: str, options: Answer) 
 
 def answer_in(documents: Sequence[Document], question: str, options: Answer) -> DocumentAnswer:
     """Answer a question from documents that have been read; see `answer`."""
-    result = Answerer(documents, **models_in(options)).answer(question, top=options.top, threshold=options.threshold)
+    result = Answerer(documents, **models_in(options)).answer(question, **asking_in(options))
     return replace(result, note=notes(*notes_of(documents), result.note))
 
 
 def models_in(options: Answer) -> dict[str, Any]:
     """Returns the options for models and devices, as keyword arguments of `Answerer` and `load_models`."""
     return {name: getattr(options, name) for name in ("model", "encoder", "reranker", "device", "dtype")}
+
+
+def asking_in(options: Answer) -> dict[str, Any]:
+    """Returns the options for a question, as keyword arguments of `Answerer.answer`."""
+    return {"top": options.top, "threshold": options.threshold, "answerable": options.answerable}
 
 
 @expand_options(SentenceReading)
@@ -214,24 +219,26 @@ class Answerer:
         self._fitted = fitted
         self._second = second and SecondLook(second, self._index.texts)
 
-    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+    def answer(
+        self, question: str, *, top: int = SHOWN, threshold: float | None = None, answerable: float = ANSWERABLE
+    ) -> DocumentAnswer:
         """Rank the passages for one question and answer it; arguments as in `longspan.answer`.
 
         Raises:
-            InputError: the question has no words, `top` is below 1, or a threshold is outside 0 to 1.
+            InputError: the question has no words, or a number is out of range.
         """
-        check_asked(question, top, threshold)
+        check_asked(question, top, threshold, answerable)
         begin = time.perf_counter()
         question = " ".join(visible(question).split())
         weights, evidence = self._weights, self._index.evidence(question)
         english = self._english and guess_language(question) == "en"
         if self._second is None:
-            ranking = weights.ranking(evidence)
+            ranking = weights.ranking(evidence, answerable)
         elif not english:  # the vector of the question means nothing
-            ranking = self._fitted["words"].ranking(evidence)
+            ranking = self._fitted["words"].ranking(evidence, answerable)
         else:
             first, weights = weights, self._fitted[READ]
-            ranking = self._second.ranking(question, evidence, first, weights)
+            ranking = self._second.ranking(question, evidence, first, weights, answerable)
         order = list(ranking.order)
         if self._reranker is not None:
             first = order[: max(FIRST, top)]
@@ -243,14 +250,12 @@ class Answerer:
         values = (ranking.passage_probabilities if english else ranking.shares).tolist()
         for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
             scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
-        # If passages are ranked by words only and none contains a word of the question, there is no answer.
-        silent = threshold is None and not ranking.scores.any()
-        limit = threshold if threshold is not None else weights.threshold if english else 0.0
         return DocumentAnswer(
             question=question,
-            answered=short is not None or (ranking.probability >= limit and not silent),
+            answered=short is not None or ranking.may_answer(threshold, calibrated=english),
             probability=ranking.probability if english else None,
-            likely=weights.likely,
+            there=ranking.there if english else None,
+            likely=LIKELY,
             passages=tuple(shown),
             short=short,
             scores=tuple(map(tuple, scored)),
@@ -317,16 +322,21 @@ def notes_of(documents: Sequence[Document]) -> list[str]:
     return [f"{read.name}: {read.note}" if len(documents) > 1 else read.note for read in documents if read.note]
 
 
-def check_asked(question: str, top: int, threshold: float | None) -> None:
-    """Raise `InputError` for a question without words, `top` below 1, or a threshold outside 0 to 1."""
+def check_asked(question: str, top: int, threshold: float | None, answerable: float) -> None:
+    """Raise `InputError` for a question without words, or a number that is out of range."""
     check_question(question)
     check_kind(top, "top", Integral, "a whole number")
-    if threshold is not None:
-        check_kind(threshold, "threshold", Real, "a number from 0 to 1")
     if top < 1:
         raise InputError(f"top={show(top)} shows nothing; give at least 1")
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise InputError(f"threshold={show(threshold)} is no probability; give a number from 0 to 1")
+    if threshold is not None:
+        check_kind(threshold, "threshold", Real, "a number from 0 to 1")
+        if not 0 <= threshold <= 1:
+            raise InputError(f"threshold={show(threshold)} is no probability; give a number from 0 to 1")
+    check_kind(answerable, "answerable", Real, "a number between 0 and 1")
+    if not 0 < answerable < 1:
+        raise InputError(
+            f"answerable={show(answerable)} leaves nothing to estimate; give a share between 0 and 1, without these"
+        )
 
 
 def check_question(question: str) -> None:

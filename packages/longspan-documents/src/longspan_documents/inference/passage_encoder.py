@@ -13,6 +13,7 @@ import numpy as np
 
 from longspan_documents.inference.encoders import BUNDLED, Encoder
 from longspan_documents.inference.ranking import Evidence, Ranking, Weights
+from longspan_documents.inference.verbs import ANSWERABLE
 
 FOLDER = BUNDLED.with_name("passages")
 """The folder of the encoder; its README.md is the model card."""
@@ -54,10 +55,12 @@ class SecondLook:
         (asked,) = self._encoder.embed([question])
         return np.stack([self._vectors[number] for number in numbers]).astype(np.float64) @ asked
 
-    def ranking(self, question: str, evidence: Evidence, first: Weights, second: Weights) -> Ranking:
+    def ranking(
+        self, question: str, evidence: Evidence, first: Weights, second: Weights, answerable: float = ANSWERABLE
+    ) -> Ranking:
         """Rank by the weights `second`, with cosines for the best passages by the weights `first`."""
         numbers = first.first(evidence)
-        return second.ranking(evidence.read_again(numbers, self.cosines(question, numbers)))
+        return second.ranking(evidence.read_again(numbers, self.cosines(question, numbers)), answerable)
 
 
 @lru_cache(maxsize=2)

@@ -1,9 +1,11 @@
 """Ranks passages by how likely they contain the answer to a question, and estimates the probability.
 
 Each passage has a few features: words shared with the question, by BM25 (Robertson and Zaragoza 2009) and, with an
-encoder, its similarity to the question. A weighted sum of them ranks the passages, and two logistic regressions on the
-result estimate the probability that a passage contains the answer, and that one of the shown passages does. All weights
-are in `bundled/answers.json`; `tools/bundled/answer_weights.py` fits them.
+encoder, its similarity to the question. A weighted sum of them ranks the passages. Three logistic regressions on the
+result estimate probabilities: that the documents contain an answer, and, if they do, that one of the shown passages and
+that each passage contains it. The first depends on the share of answerable questions that is assumed: its log-odds are
+those at equal shares plus the log-odds of that share (Bayes' rule). All weights are in `bundled/answers.json`;
+`tools/bundled/answer_weights.py` fits them.
 
 Words of passages and questions are stemmed by Snowball's rules for the language of the script, and function words of
 questions are ignored. In scripts without spaces, characters and pairs of adjacent characters replace words.
@@ -26,7 +28,16 @@ import numpy as np
 from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, is_unspaced, split_words
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan_documents.questions.kinds import holds_kind, kind_of, names_of, share_of_names
+from longspan_documents.inference.verbs import ANSWERABLE
+from longspan_documents.questions.kinds import (
+    EXPLAINED,
+    holds_kind,
+    is_question,
+    kind_of,
+    names_of,
+    refers_back,
+    share_of_names,
+)
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage, passages_of, units_of
 
@@ -122,6 +133,14 @@ READ = "read"
 """The evidence of reading the best passages again: their cosines to the question (`inference.passage_encoder`)."""
 AGAIN = 30
 """Number of passages that are read again."""
+UNLIKELY, LIKELY = 0.35, 0.7
+"""Below the former probability of the documents to contain an answer, it is reported as probably not there; from the
+latter probability of the shown passages on, as likely."""
+STRONGEST = 2.5
+"""Largest log-odds of what the features tell of an answer: 12 to 1. Features that exclude an answer in one kind of
+document do not in another, such as words that differ from the question's."""
+NOISE = 0.02
+"""Differences of similarity that mean nothing: a spread of similarities is not smaller."""
 
 
 class OutsideEncoder(Protocol):
@@ -234,8 +253,12 @@ class PassageIndex:
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
-        """Returns the index in a passage of the sentence that answers the question best: by shared words, meaning,
-        names and numbers, and the expected kind of answer."""
+        """Returns the index in a passage of the sentence that answers the question best; see `best_sentence`."""
+        texts = [sentence.text for sentence in self.passages[number].sentences]
+        return best_sentence(question, texts, self.similarity(question, number))
+
+    def similarity(self, question: str, number: int) -> np.ndarray:
+        """Computes the similarity of a passage's sentences to the question `(N,)`: shared words plus meaning."""
         stems = query_stems(question, self.language)
         texts = [sentence.text for sentence in self.passages[number].sentences]
         near = np.array([self._words.share(stems, set(stems_of(text, self.language))) for text in texts])
@@ -243,27 +266,48 @@ class PassageIndex:
             near += self._cosines(question)[0][self._firsts[number] : self._firsts[number + 1]]
         if self._outside is not None:
             near += self._outside.similarities(question, self._outside.vectors(texts, "passage"))
-        return best_sentence(question, texts, near)
+        return near
 
 
 def best_sentence(question: str, texts: Sequence[str], near: np.ndarray) -> int:
     """Returns the index of the best sentence: by its similarity `near` `(N,)` to the question, plus its names, numbers
-    and the expected kind of answer."""
+    and the expected kind of answer.
+
+    A sentence that is a question is no answer, and neither is one that only repeats the question where a reason, a way
+    or a definition is expected. The next sentence inherits most of its similarity, as does, for those kinds, a
+    sentence that refers back to the previous one: "Eagles hunt them at dawn. This is because …".
+    """
     kind, names = kind_of(question), names_of(question)
     numbers = frozenset(name for name in names if name[0].isdigit())
-    gains = [
-        NAMED * share_of_names(names, text) + NUMBERED * share_of_names(numbers, text) + ASKED * holds_kind(kind, text)
-        for text in texts
-    ]
-    return int((near + gains).argmax())
+    explained = kind in EXPLAINED
+    asked = set(query_stems(question, "en")) if explained else set()
+    scores = near + [NAMED * share_of_names(names, text) + NUMBERED * share_of_names(numbers, text) for text in texts]
+    empty = [is_question(text) or (explained and _repeats(text, asked)) for text in texts]
+    for place in range(1, len(texts)):
+        if empty[place - 1] or (explained and refers_back(texts[place])):
+            inherited = INHERITED * scores[place - 1] + (1 - INHERITED) * scores[place]
+            scores[place] = max(scores[place], inherited)
+    gain = EXPLAINING if explained else ASKED
+    return int((scores + [gain * holds_kind(kind, text) for text in texts] - EMPTY * np.array(empty)).argmax())
 
 
-NAMED, NUMBERED, ASKED = 0.5, 2.0, 0.3
+def _repeats(text: str, asked: Collection[str]) -> bool:
+    """Whether all words of an English sentence, apart from function words, are words of a question, by their stems
+    `asked`."""
+    words = [word for word in split_words(text) if word not in FUNCTION_WORDS]
+    return bool(words) and all(set(stems_of(word, "en")) & set(asked) for word in words)
+
+
+NAMED, NUMBERED, ASKED, EXPLAINING = 0.5, 2.0, 0.3, 0.5
 """Bonus of a sentence for containing all names and numbers of the question, its numbers, and the expected kind of
-answer.
+answer: a fact, or a reason, way or definition.
 
 Words and meaning add up to at most 2, so for a question on 1817, a sentence on 1817 ranks before all sentences on 1801.
 """
+EMPTY = 1.0
+"""Penalty of a sentence that is a question or adds no word to the question."""
+INHERITED = 0.8
+"""Share of the previous sentence's score in the score of a sentence that continues it."""
 
 
 def named_shares(question: str, texts: Sequence[str]) -> np.ndarray:
@@ -295,12 +339,14 @@ class Ranking:
         order: the passages in descending order of scores.
         scores: of every passage, in the order of the index.
         passage_probabilities: the probability of every passage to contain the answer, in the order of the index.
+        there: probability that any passage does.
         probability: that one of the `SHOWN` best does.
     """
 
     order: tuple[int, ...]
     scores: np.ndarray
     passage_probabilities: np.ndarray
+    there: float
     probability: float
 
     @property
@@ -309,6 +355,17 @@ class Ranking:
         best = self.scores.max()
         return np.maximum(self.scores, 0) / best if best > 0 else np.zeros(len(self.scores))
 
+    def may_answer(self, threshold: float | None, *, calibrated: bool = True) -> bool:
+        """Whether there may be an answer: `there` reaches `UNLIKELY`, or, if it is given, `probability` the
+        `threshold`.
+
+        If passages are ranked by words only and none contains a word of the question, there is none. This alone counts
+        for probabilities that are not `calibrated`, as outside English.
+        """
+        if threshold is not None:
+            return self.probability >= threshold
+        return bool(self.scores.any()) and (not calibrated or self.there >= UNLIKELY)
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -316,17 +373,16 @@ class Weights:
 
     Attributes:
         rank: weight of each column of the evidence in a passage's score.
-        passage: weights of the logistic regression for a passage, see `passage_features`, with a "bias".
-        answer: weights of the logistic regression for the shown passages, with a "bias".
-        threshold: below this probability, an answer is reported as probably not there.
-        likely: from this probability on, an answer is reported as likely.
+        there: weights of the logistic regression for the documents to contain an answer, with a "bias", if half of the
+            questions have one; see `passage_features`.
+        found: the same for one of the shown passages to contain it, if the documents do.
+        passage: the same for a passage to contain it, if the documents do.
     """
 
     rank: dict[str, float]
+    there: dict[str, float]
+    found: dict[str, float]
     passage: dict[str, float]
-    answer: dict[str, float]
-    threshold: float
-    likely: float = 0.7
 
     def scores(self, evidence: Evidence) -> np.ndarray:
         """Compute scores of the N passages `(N,)`: the columns of the evidence weighted by `rank`."""
@@ -338,17 +394,24 @@ class Weights:
         """Returns the `AGAIN` best passages in descending order, which are read again."""
         return np.argsort(-self.scores(evidence), kind="stable")[:AGAIN].tolist()
 
-    def ranking(self, evidence: Evidence) -> Ranking:
-        """Compute scores, order and probabilities of the N passages."""
+    def ranking(self, evidence: Evidence, answerable: float = ANSWERABLE) -> Ranking:
+        """Compute scores, order and probabilities of the N passages, if a share `answerable` of questions, between 0
+        and 1, has an answer."""
         scores = self.scores(evidence)
-        order = np.argsort(-scores, kind="stable")
         features = passage_features(evidence, scores)
-        return Ranking(tuple(order.tolist()), scores, logistic(self.passage, features), self.probability(features))
+        there, found = self.probabilities({name: values[0] for name, values in features.items()}, answerable)
+        return Ranking(
+            order=tuple(np.argsort(-scores, kind="stable").tolist()),
+            scores=scores,
+            passage_probabilities=float(there) * logistic(log_odds(self.passage, features)),
+            there=float(there),
+            probability=float(there * found),
+        )
 
-    def probability(self, features: Mapping[str, np.ndarray]) -> float:
-        """Returns the probability that one of the `SHOWN` best passages answers; `features` as from
-        `passage_features`."""
-        return float(logistic(self.answer, features)[0])
+    def probabilities(self, features: Mapping[str, Any], answerable: float) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the probability that the documents contain an answer, and that the shown passages do if so."""
+        evidence = np.clip(log_odds(self.there, features), -STRONGEST, STRONGEST)
+        return logistic(evidence + math.log(answerable / (1 - answerable))), logistic(log_odds(self.found, features))
 
 
 def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
@@ -358,35 +421,39 @@ def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.nda
 
     The others have the same value for all passages, so that probabilities decrease with scores:
 
-    - best, above, agreed: the best score; its difference from the median; and the word score of the best passage as a
-      share of the maximum word score.
-    - shared, names: the share of the `SHOWN` best passages that are also among the best by words only; and the maximum
-      share of the question's names and numbers that one of them contains.
+    - overlap, names: the square root of the maximum word score of the `SHOWN` best passages, since the first shared
+      words tell most; and the maximum share of the question's names and numbers that one of them contains.
+    - near, apart: the maximum similarity of a passage, and by how many standard deviations it exceeds their mean: of
+      the passages that were read again, or of all passages if none were.
+    - shared: the share of the `SHOWN` best passages that are also among the best by words only.
     - chance: the share of the softmax over all scores that the `SHOWN` best have. It is the probability that one of
       them answers if any passage does, since the weights of scores maximise a likelihood.
-    - near, apart: if passages were read again, the maximum of their cosines, and its difference from their median.
     """
     best, words = scores.max(), evidence.column("words")
     first = np.argsort(-scores, kind="stable")[:SHOWN]
     among_best = (words[first] > 0) & (words[first] >= np.sort(words)[-len(first)])
-    same = {"best": best, "above": best - np.median(scores), "agreed": words[scores.argmax()] / (words.max() or 1.0)}
-    same |= {
-        "shared": among_best.mean(),
-        "names": evidence.column("names")[first].max(),
-    }
     chances = np.exp(scores - best)
-    same["chance"] = chances[first].sum() / chances.sum()
-    if READ in evidence.names:
-        # Passages that were not read again have the minimum.
-        read = np.sort(evidence.column(READ))[-AGAIN:]
-        same |= {"near": read[-1], "apart": read[-1] - np.median(read)}
+    # Passages that were not read again have the minimum.
+    similar = np.sort(evidence.column(READ))[-AGAIN:] if READ in evidence.names else evidence.column("passage")
+    same = {
+        "overlap": math.sqrt(max(words[first].max(), 0.0)),
+        "names": evidence.column("names")[first].max(),
+        "near": similar.max(),
+        "apart": (similar.max() - similar.mean()) / (similar.std() + NOISE),
+        "shared": among_best.mean(),
+        "chance": chances[first].sum() / chances.sum(),
+    }
     return {"behind": scores - best} | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
-def logistic(weights: Mapping[str, float], features: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the sigmoid of the weighted sum of the features that have a weight, plus the bias."""
-    total = weights["bias"] + sum(weight * features[name] for name, weight in weights.items() if name != "bias")
-    return 1 / (1 + np.exp(-np.clip(total, -700, 700)))  # beyond that it rounds to 0 or 1
+def log_odds(weights: Mapping[str, float], features: Mapping[str, Any]) -> Any:
+    """Returns the weighted sum of the features that have a weight, plus the bias."""
+    return weights["bias"] + sum(weight * features[name] for name, weight in weights.items() if name != "bias")
+
+
+def logistic(value: Any) -> Any:
+    """Returns the sigmoid."""
+    return 1 / (1 + np.exp(-np.clip(value, -700, 700)))  # beyond that it rounds to 0 or 1
 
 
 @lru_cache(maxsize=4)

@@ -301,11 +301,12 @@ class DocumentAnswer:
 
     Attributes:
         question: the question.
-        answered: whether there may be an answer; if False, there is none in two cases out of three. Outside English it
+        answered: whether there may be an answer; if False, three of four such questions have none. Outside English it
             is False only if no passage has a word of the question.
         probability: that one of the three best passages contains an answer, between 0 and 1; None outside English,
             where it was not measured.
-        likely: from this probability on, an answer is reported as likely.
+        there: probability that any passage does; None outside English.
+        likely: from this `probability` on, an answer is reported as likely.
         passages: the most likely passages, best first.
         short: the extracted answer, if a question-answering model was used and found one.
         scores: for each document every passage in order, with its position and probability (outside English, its score
@@ -324,7 +325,8 @@ class DocumentAnswer:
     searched: int = 0
     seconds: float
     note: str | None = None
-    likely: float = 0.7
+    there: float | None
+    likely: float
 
     @property
     def sure(self) -> Literal["likely", "unsure", "probably not there"]:

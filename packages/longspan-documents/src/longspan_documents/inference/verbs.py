@@ -34,6 +34,8 @@ Encoder = Annotated[
 ]
 
 
+ANSWERABLE = 0.67
+"""Default share of questions that the documents are expected to answer."""
 Length = Literal["short", "medium", "long"]
 LONGEST_QUERY = 10_000
 """Maximum number of characters of the query of a summary."""
@@ -201,12 +203,21 @@ class Answer(Computing, SentenceReading):
     threshold: Annotated[
         Share | None,
         Option(
-            "Probability, 0 to 1, below which the answer is reported as missing.",
-            python="None takes the one at which saying so is right more often than not.",
+            "Probability, 0 to 1, of an answer among the first three below which the answer is reported as missing.",
+            python="None reports this by the probability that any passage contains one, where it is right for three of "
+            "four.",
             default="where that is mostly right",
             where=EVERYWHERE,
         ),
     ] = None
+    answerable: Annotated[
+        Annotated[float, Range(above=0, below=1)],
+        Option(
+            "Share of your questions, between 0 and 1, that you expect the documents to answer.",
+            python="Probabilities increase with it.",
+            where=EVERYWHERE,
+        ),
+    ] = ANSWERABLE
 
 
 @dataclass(frozen=True, kw_only=True)

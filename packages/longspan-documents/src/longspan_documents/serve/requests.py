@@ -245,6 +245,7 @@ class Answered(BaseModel):
     probability: float | None = Field(
         description="That one of the three best passages holds an answer; null where the text is not English."
     )
+    there: float | None = Field(description="The probability that any passage does; null likewise.")
     likely: float = Field(description="The probability from which an answer is reported as likely.")
     passages: list[dict[str, Any]] = Field(description="Those most likely to hold it, best first, with their places.")
     short: dict[str, Any] | None

@@ -24,7 +24,7 @@ from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.sentences import count_words
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
 from longspan.imports import require
-from longspan_documents.inference.answer import Answerer, check_question, load_models
+from longspan_documents.inference.answer import Answerer, asking_in, check_question, load_models
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, of_length_one
 from longspan_documents.inference.results import further_note, quote_of
 from longspan_documents.inference.summarize import WEIGHTS, Extractive, PackageScorer, summarize_documents
@@ -213,7 +213,7 @@ class JobRunner:
         notes = [note for _, some in opened for note in some]
         results = []
         for question in questions:
-            answer = ready.answer(question, top=asked.top, threshold=asked.threshold)
+            answer = ready.answer(question, **asking_in(asked))
             result = {**asdict(answer), "sure": answer.sure}
             del result["scores"]
             for passage in (*result["passages"], *filter(None, [result["short"]])):

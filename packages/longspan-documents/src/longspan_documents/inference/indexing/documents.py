@@ -41,7 +41,7 @@ from longspan_documents.inference.indexing.store import (
 )
 from longspan_documents.inference.ranking import SHOWN
 from longspan_documents.inference.results import DocumentAnswer, notes
-from longspan_documents.inference.verbs import Index
+from longspan_documents.inference.verbs import ANSWERABLE, Index
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.folders import documents_in
 from longspan_documents.text.options import Reading, SentenceReading
@@ -263,9 +263,11 @@ class DocumentIndex:
         passages = [passages for _, _, passages, _ in self._indexed]
         return Answerer(self.documents, self._reader, passages=passages, reranker=self._reranker)
 
-    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+    def answer(
+        self, question: str, *, top: int = SHOWN, threshold: float | None = None, answerable: float = ANSWERABLE
+    ) -> DocumentAnswer:
         """Answer a question from the stored states; see `longspan.answer`."""
-        result = self._answerer.answer(question, top=top, threshold=threshold)
+        result = self._answerer.answer(question, top=top, threshold=threshold, answerable=answerable)
         return replace(result, note=notes(result.note, *self.notes))
 
     # Adding ----------------------------------------------------------------------------------------------------------

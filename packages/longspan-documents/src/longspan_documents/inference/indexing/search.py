@@ -31,6 +31,7 @@ from longspan_documents.inference.indexing.parts import Part, word_scores
 from longspan_documents.inference.indexing.sources import Added, stale_files, stale_note
 from longspan_documents.inference.plain_encoder import plain_encoder
 from longspan_documents.inference.ranking import (
+    LIKELY,
     SHOWN,
     Evidence,
     best_sentence,
@@ -40,6 +41,7 @@ from longspan_documents.inference.ranking import (
     stems_of,
 )
 from longspan_documents.inference.results import DocumentAnswer, RankedPassage, notes, reads_english
+from longspan_documents.inference.verbs import ANSWERABLE
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage
 
@@ -205,10 +207,12 @@ class SearchIndex(GrowingIndex):
 
     # Querying --------------------------------------------------------------------------------------------------------
 
-    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+    def answer(
+        self, question: str, *, top: int = SHOWN, threshold: float | None = None, answerable: float = ANSWERABLE
+    ) -> DocumentAnswer:
         """Answer a question; see `longspan.answer`. `scores` is empty, since a collection has too many passages to
         list."""
-        check_asked(question, top, threshold)
+        check_asked(question, top, threshold, answerable)
         if not self._alive.any():
             raise InputError(
                 f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
@@ -234,7 +238,7 @@ class SearchIndex(GrowingIndex):
             question, [f"{passage.heading or ''}\n{passage.text}" for _, passage, _ in read]
         )
         table = np.stack(list(columns.values()), axis=1)[alive]
-        ranking = weights.ranking(Evidence(tuple(columns), table))
+        ranking = weights.ranking(Evidence(tuple(columns), table), answerable)
         english = asked_in_english and self._is_english(read[0][1].text)
         chances = ranking.passage_probabilities.tolist() if english else [None] * len(alive)
         chance = dict(zip(alive.tolist(), chances, strict=True))
@@ -247,14 +251,13 @@ class SearchIndex(GrowingIndex):
             self._ranked(question, rarities, entry, passage, document, chance[int(number)])
             for number, (document, passage, entry) in zip(order[:top], read[:top], strict=True)
         ]
-        silent = threshold is None and not ranking.scores.any()
-        limit = threshold if threshold is not None else weights.threshold if english else 0.0
         foreign = None if english else NOT_ENGLISH if self._list["encoder"] else BY_WORDS
         return DocumentAnswer(
             question=question,
-            answered=ranking.probability >= limit and not silent,
+            answered=ranking.may_answer(threshold, calibrated=english),
             probability=ranking.probability if english else None,
-            likely=weights.likely,
+            there=ranking.there if english else None,
+            likely=LIKELY,
             passages=tuple(shown),
             searched=len(alive),
             seconds=time.perf_counter() - begin,
