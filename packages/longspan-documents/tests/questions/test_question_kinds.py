@@ -39,6 +39,7 @@ def test_the_first_question_word_determines_the_kind(question: str, kind: str | 
         ("why", "Given that it is cold, they sleep.", "They were given milk."),
         ("why", "To save energy they sleep.", "They went to the wall."),
         ("why", "They have lived there since it is dry.", "They have lived there since 1920."),
+        ("why", "They sleep since it is cold in 1920.", "They have lived there since September 2011."),
         ("how", "They cool down by lying on stones.", "They lie by the wall."),
         ("how", "First, the sand is loosened.", "The sand is loose."),
         ("what", "A burrow is a hole in the ground.", "Burrows were dug there."),
