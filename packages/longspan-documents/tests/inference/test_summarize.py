@@ -72,9 +72,14 @@ def test_a_query_that_only_asks_for_a_summary_is_never_absent() -> None:
     assert longspan.summarize(NEWS, query="Summarize the whole discussion.").note is None
 
 
-def test_unknown_words_are_no_evidence_that_something_is_absent() -> None:
-    """The encoder does not know Japanese, so that all of its cosines are alike."""
-    assert "nothing in the document" not in (longspan.summarize(NEWS, query="銅の価格はいくらですか").note or "")
+def test_words_that_the_encoder_does_not_know_are_looked_for_in_the_text() -> None:
+    """It has no vector for Japanese, so that nothing is known of the meaning of a query without a word of the text."""
+    note = longspan.summarize(NEWS, query="銅の価格はいくらですか").note
+    assert note is not None
+    assert note.startswith("the document has no word of the query '銅の価格はいくらですか', and the bundled encoder")
+    text = "銅の価格は上がった。町の人は驚いた。学校は休みだった。"
+    assert "no word of the query" in (longspan.summarize(text, query="the price of copper").note or "")
+    assert "no word of the query" not in (longspan.summarize(text, query="銅の価格").note or "")
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ NOT_KNOWN = (
     "(--encoder), a multilingual model, compares them to a query by meaning"
 )
 ABSENT = "nothing in the document seems to concern the query {query}: these are only the sentences nearest to it"
+NO_WORD = (
+    "the document has no word of the query {query}, and the bundled encoder does not compare their meanings, which it "
+    "knows in English alone: these sentences are not chosen for the query"
+)
 NO_CONTENT = "the query {query} has no content words, so this is a summary without it"
 OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
@@ -228,7 +232,7 @@ class Extractive:
         found = self.scorer.score(document, document_sentences, words, query)
         scores, tokens, opening, leading = found.values, found.tokens, found.opening, found.leading
         if query is not None and found.absent:
-            about = ABSENT.format(query=show(query))
+            about = (ABSENT if found.compared else NO_WORD).format(query=show(query))
         # Sentences of the document's own abstract rank before all others, which must not repeat them.
         marked = query is None and any(sentence.abstract for sentence in document_sentences)
         has_abstract = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
@@ -286,6 +290,7 @@ class Scores(NamedTuple):
         answers: whether sentences were chosen because they answer a query: fragments then count as sentences, and none
             waits for those that it refers to.
         absent: whether nothing in the document seems to concern the query.
+        compared: whether the query and the sentences were compared by meaning; otherwise by words alone.
     """
 
     values: list[float]
@@ -295,6 +300,7 @@ class Scores(NamedTuple):
     known: bool = True
     answers: bool = False
     absent: bool = False
+    compared: bool = True
 
 
 class SentenceScorer(Protocol):
@@ -335,20 +341,18 @@ class PackageScorer:
         if query is None and document.is_log:
             return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
-        relevance, absent = None, False
+        relevance, absent, compared = None, False, True
         if query is not None and self.judge is None:
             vector = self.encoder.embed([query])[0]
             relevance = relevance_of(clues, query, vector)
-            # Vectors of unknown words are nearly equal, so cosines are no evidence.
-            known = self.encoder.knows(query) and self.encoder.knows(document.text)
-            absent = known and is_absent(clues, query, vector)
+            absent, compared = is_absent(clues, query, vector), bool(vector.any() and clues.vectors.any())
         elif query is not None and self.judge is not None:
             near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
             relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
         known = not sentences or bool(clues.vectors.any()) or (query is not None and self.judge is not None)
         answers = relevance is not None and relevance.strength > 0
-        return Scores(order.scores.tolist(), tokens, order.opening, order.leading, known, answers, absent)
+        return Scores(order.scores.tolist(), tokens, order.opening, order.leading, known, answers, absent, compared)
 
 
 class ModelScorer:

@@ -110,17 +110,20 @@ def strength_of(document: Sentences) -> float:
 def is_absent(document: Sentences, query: str, vector: np.ndarray) -> bool:
     """Whether nothing in a document seems to concern a query: no sentence is near to it in meaning or shares its words.
 
-    A query that only describes a summary, or names a speaker of the document, is never absent. Arguments as in
+    Words alone decide if the encoder does not know those of the query or of the document, whose vectors are then 0. A
+    query that only describes a summary, or names a speaker of the document, is never absent. Arguments as in
     `relevance_of`.
     """
     asked = _words_and_numbers(query) - GIST
     if not len(document) or not asked or named_speakers(query, document.speakers):
         return False
+    sentences = [_words_and_numbers(text) for text in document.texts]
+    holders = holders_of(sentences)
+    if not vector.any() or not document.vectors.any():  # the encoder does not know the words of one of them
+        return not any(holders[word] for word in asked)
     nearest = float((document.vectors @ vector).max())
     if nearest >= ABSENT:
         return False
-    sentences = [_words_and_numbers(text) for text in document.texts]
-    holders = holders_of(sentences)
     # A word that occurs nowhere is rarer than one that occurs once.
     rarity = {word: math.log(1 + len(document) / (holders[word] or 0.5)) for word in sorted(asked)}
     shared = max(sum(rarity[word] for word in rarity if word in words) for words in sentences)
