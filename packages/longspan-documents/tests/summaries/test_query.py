@@ -97,14 +97,21 @@ def test_words_of_the_query_and_of_its_places_become_likelier() -> None:
     assert math.isclose(odds[soft, 0] - odds[soft, 1], math.log(0.25) - math.log(0.1 / 0.9), abs_tol=1e-9)
 
 
-@pytest.mark.parametrize(("count", "short"), [(0, 1), (1, 1), (100, 1), (200, 0.5), (400, 0), (10**6, 0)])
+BETWEEN = math.log2(200 / 141)
+"""How short 141 sentences are, between 100 and 200."""
+
+
+@pytest.mark.parametrize(("count", "short"), [(0, 1), (1, 1), (100, 1), (141, BETWEEN), (200, 0), (10**6, 0)])
 def test_a_document_is_short_long_or_between_on_a_logarithmic_scale(count: int, short: float) -> None:
     assert shortness(count) == pytest.approx(short)
 
 
 @pytest.mark.parametrize(
     ("count", "spoken", "strength"),
-    [(5, True, 1), (5, False, 1), (200, True, 0.5), (200, False, 0.5 + 0.5 * 0.1), (500, False, 0.1), (500, True, 0)],
+    [
+        *[(5, True, 1), (5, False, 1), (500, False, 0.3), (500, True, 0)],
+        *[(141, True, BETWEEN), (141, False, BETWEEN + (1 - BETWEEN) * 0.3)],
+    ],
 )
 def test_relevance_is_strong_in_short_documents_and_nothing_in_long_conversations(
     count: int, spoken: bool, strength: float
@@ -113,6 +120,17 @@ def test_relevance_is_strong_in_short_documents_and_nothing_in_long_conversation
     found = document(*texts, speakers=("A",) * count if spoken else ())
     assert strength_of(found) == pytest.approx(strength)
     assert relevance_of(found, "bread", NOTHING).strength == pytest.approx(strength)
+
+
+def test_a_long_story_is_told_by_quotations_and_persons() -> None:
+    """Of its six sentences, which are repeated, one is a quotation (0.167), and one of 21 words is "she" (0.048)."""
+    quotation, person = 'A voice cried, "Bread is baked."', "She departs."
+    for texts, strength in (
+        ([quotation, person, *FILLER[:4]], 0),
+        ([quotation, "Ann departs.", *FILLER[:4]], 0.3),
+        (["A voice cried.", person, *FILLER[:4]], 0.3),
+    ):
+        assert strength_of(document(*texts * 50)) == pytest.approx(strength)
 
 
 def test_a_short_document_is_not_searched_for_places() -> None:
