@@ -64,8 +64,8 @@ _HOLDS: dict[Kind, re.Pattern[str]] = {
     "who": re.compile(rf"{_NAME}|(?i:{_words(_ROLES, ends='s?')})"),
     "why": re.compile(
         r"\b(?:because|since(?! (?:\w+ )?\d)|so (?:that|as)|due to|in order (?:to|that)|thanks to|owing to|therefore|"
-        r"thereby|thus|as a (?:result|consequence)|(?:is|was) why|reasons?|given (?:that|the)|based on|on account of|lest|"
-        r"le(?:ad|ads|d) to|to (?:avoid|prevent|protect|ensure|keep|make|maintain|help|save|allow|reduce)|"
+        r"thereby|thus|as a (?:result|consequence)|(?:is|was) why|reasons?|given (?:that|the)|based on|on account of|"
+        r"lest|le(?:ad|ads|d) to|to (?:avoid|prevent|protect|ensure|keep|make|maintain|help|save|allow|reduce)|"
         r"(?:designed|needed|meant|intended) (?:to|for)|caus(?:e[sd]?|ing)|(?:result(?:s|ed)?|stems?) (?:in|from)|"
         r"(?:^|this |which |that )(?:prevents|allows|enables|ensures|helps|makes|means))\b|"
         r"[,;:] (?:as|for|so|to) |^to ",
