@@ -61,7 +61,7 @@ def test_damaged_locked_and_empty_texts(tmp_path: Path) -> None:
         (written("<text:p>Words."), "is damaged"),
         (written("<text:p>Words.</text:p>", "<manifest:encryption-data/>"), "locked with a password"),
         (written(""), "holds no text"),
-        (b"Words.", "is not an OpenDocument text, whatever its name says"),
+        (b"Words.", "is not an OpenDocument text, despite its name"),
     ]
     for data, message in cases:
         path.write_bytes(data)

@@ -94,7 +94,7 @@ def test_damaged_and_locked_workbooks(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="locked with a password"):
         read(path)
     path.write_text("Grain,Price\n")
-    with pytest.raises(InputError, match="is not an Excel workbook, whatever its name says"):
+    with pytest.raises(InputError, match="is not an Excel workbook, despite its name"):
         read(path)
 
 

@@ -68,7 +68,7 @@ def test_damaged_slides(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"b\.pptx is damaged"):
         read(tmp_path / "b.pptx")
     (tmp_path / "c.pptx").write_text("Words.")
-    with pytest.raises(InputError, match="is not a PowerPoint presentation, whatever its name says"):
+    with pytest.raises(InputError, match="is not a PowerPoint presentation, despite its name"):
         read(tmp_path / "c.pptx")
     changed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(changed, "w") as after:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
+from longspan.attention.parts.tokens import StackTokens
 from longspan.errors import InputError
 from longspan.models.cache import buffered_step, room_of, states_in_cache
 from longspan.models.configuration import LongspanConfig
@@ -22,7 +23,6 @@ from longspan.models.packed import check_packed
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.transformers_names import cache_field
 from longspan.patterns import Prefix
-from longspan.stacks.tokens import StackTokens
 
 
 class Decoder(Network):

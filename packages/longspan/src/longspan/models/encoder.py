@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.attention.features.packed import begins, counted_in
+from longspan.attention.parts.tokens import StackTokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import EncoderInputs, bool_mask, expand_inputs, tokens_among
@@ -25,7 +26,6 @@ from longspan.models.reported import Weights, check_layers, recorded_weights
 from longspan.ops.runtime import one_pass
 from longspan.stacks import Sizes, Source, StackConfig, StackOutput, stack_config
 from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
-from longspan.stacks.tokens import StackTokens
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.attention.parts.tokens import in_order, permuted
+from longspan.attention.parts.tokens import StackTokens, in_order, permuted
 from longspan.stacks import StackOutput
 from longspan.stacks.block import total_loss
-from longspan.stacks.tokens import StackTokens
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from longspan.attention.parts.tokens import StackTokens
 from longspan.imports import Table, late_names
 from longspan.settings import from_spec
 from longspan.stacks.base import AuxOutput, Sizes, Source, StackConfig, StackOutput, StackReads, StackReturns
-from longspan.stacks.tokens import StackTokens
 
 if TYPE_CHECKING:
     from longspan.stacks.binary_partition import BinaryPartitionConfig

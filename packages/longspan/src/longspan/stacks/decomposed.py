@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.attention import Tokens
+from longspan.attention.parts.tokens import StackTokens
 from longspan.errors import InputError
 from longspan.settings import Whole
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReads
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Sequential
-from longspan.stacks.tokens import StackTokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,13 +20,12 @@ from torch.nn import functional
 from longspan.attention import Tokens, attention_config
 from longspan.attention.base import projected
 from longspan.attention.layers import plain_spec
-from longspan.attention.parts.tokens import in_order, inverse_order
+from longspan.attention.parts.tokens import StackTokens, in_order, inverse_order
 from longspan.errors import InputError
 from longspan.settings import Count, Range, Whole
 from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads
 from longspan.stacks.block import Block, BlockState, CrossAttention
 from longspan.stacks.sequential import Sequential, SequentialConfig
-from longspan.stacks.tokens import StackTokens
 
 
 @dataclass(frozen=True, kw_only=True)

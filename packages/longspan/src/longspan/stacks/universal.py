@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
+from longspan.attention.parts.tokens import StackTokens
 from longspan.errors import InputError
 from longspan.ops.sinusoids import interleaved_sinusoids
 from longspan.settings import Range
@@ -17,7 +18,6 @@ from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, Stack
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
 from longspan.stacks.sequential import Layers
-from longspan.stacks.tokens import StackTokens
 
 StepSignal = Literal["learned", "sinusoidal", "none"]
 PositionSignal = Literal["sinusoidal", "none"]
