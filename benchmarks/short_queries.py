@@ -50,10 +50,11 @@ OURS, BEFORE, LEXICAL, ENCODER = "ours", "ours before", "BM25", "bundled encoder
 ABOUT = """\
 **Hit**: the share of queries, in percent, for which the summary of default length (3 to 6 sentences, more in the few
 longer documents) contains a sentence that answers; for HotpotQA a supporting one. Each method picks as many sentences.
-`ours before`: relevance adds to the covered words of a summary as in long conversations and stories, whatever the document.
-BM25 and the encoder's cosines rank single sentences. Differences: 95 %, paired bootstrap over queries, ours less the row.
+`ours before`: relevance adds to the covered words of a summary as in long conversations and stories, whatever the
+document. BM25 and the encoder's cosines rank single sentences. Differences: 95 %, paired bootstrap over queries, ours
+less the row.
 
-The method was chosen on {chosen}, with a look at all others but the papers, which were measured once, afterwards."""
+The method was chosen on {chosen}, with a look at all others but the papers."""
 ABOUT_ABSENT = """\
 **False notes**: the share of the queries above, in percent, for which a note says that nothing in the document seems to
 concern them. **Found**: the share of queries of another document, one of the same set and one of another set, for which
