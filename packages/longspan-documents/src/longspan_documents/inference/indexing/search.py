@@ -185,11 +185,11 @@ class SearchIndex(GrowingIndex):
         from longspan.checkpoints.sources import local_folder
         from longspan_documents.inference.sentence_encoder import MULTILINGUAL, load_sentence_encoder
 
-        made_by, source = self._list["encoder"], self._given
-        if source is None:
-            # An index is untrusted data, so names in it are not downloaded.
-            source = made_by if made_by == MULTILINGUAL else local_folder(made_by)
-        made = f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(made_by)}"
+        if self._given is None and self._list["encoder"] == MULTILINGUAL:
+            return load_sentence_encoder(MULTILINGUAL, self.device, self.dtype)
+        # An index is untrusted data, so names in it are not downloaded.
+        source = self._given if self._given is not None else local_folder(self._list["encoder"])
+        made = f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}"
         if source is None:
             raise InputError(f"{made}, which is no folder here and not in the cache; give it with --encoder")
         try:
