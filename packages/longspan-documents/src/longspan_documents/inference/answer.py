@@ -47,7 +47,7 @@ Source = str | Path | Document
 """A text, the path of a file or a folder, or a document that has been read."""
 
 NOT_ENGLISH = "how sure an answer is was measured on English only, so it is not given for this text and question"
-BY_WORDS = f"{NOT_ENGLISH}; words alone rank, and encoder= (--encoder), a multilingual model, also ranks by meaning"
+BY_WORDS = f"{NOT_ENGLISH}; words alone rank, and encoder='multilingual' (--encoder multilingual) also ranks by meaning"
 
 FIRST = 20
 """Number of passages that a cross-encoder reranks."""

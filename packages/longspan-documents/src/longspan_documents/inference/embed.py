@@ -101,8 +101,8 @@ def check_words_known(text: str, encoder: Any) -> None:
     if share > UNKNOWN:
         raise InputError(
             f"the bundled encoder does not know {share:.0%} of the words of {show(text)}, so its vector would mean "
-            "nothing; it was trained on English: give encoder= a multilingual model, such as "
-            "intfloat/multilingual-e5-small"
+            "nothing; it was trained on English: give encoder='multilingual' (pip install 'longspan[multilingual]'), "
+            "or another multilingual model"
         )
 
 

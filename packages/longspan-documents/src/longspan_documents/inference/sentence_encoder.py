@@ -30,6 +30,10 @@ from longspan_documents.text.reading import DocumentSentence
 
 Purpose = Literal["question", "passage"]
 
+MULTILINGUAL = "multilingual"
+"""Names the encoder of a package instead of a folder or a model of the Hub; a folder of this name is "./multilingual".
+"""
+
 PAIRS = (
     ("When was the bridge opened?", "Traffic first crossed the new bridge on 4 May 1932, after six years of work."),
     ("Who pays for the repairs?", "Costs of keeping the house in order are borne by its owner, not by the tenant."),
@@ -246,18 +250,23 @@ def load_sentence_encoder(
     """Load a sentence encoder for many texts; the two latest are cached.
 
     Args:
-        source: a folder or a Hub name, in the format of sentence-transformers, of any encoder of transformers, or of a
-            lengthened one; or an object that this function returned.
+        source: "multilingual" (`longspan_documents.inference.multilingual_encoder`); a folder or a Hub name, in the
+            format of sentence-transformers, of any encoder of transformers, or of a lengthened one; or an object that
+            this function returned.
         device: as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
         InputError: it cannot be loaded, has unknown modules, or is no encoder; a device does not exist, or is specified
-            for an encoder that is already loaded.
+            for an encoder that is already loaded; or "multilingual" is to compute elsewhere than on the CPU in float32.
     """
     check_loads("encoder", source, device, dtype)
     if hasattr(source, "similarities"):
         return source  # pyright: ignore[reportReturnType]
     check_kind(source, "encoder", (str, Path), "a folder, a name, or what `load_sentence_encoder` returned")
+    if source == MULTILINGUAL:
+        from longspan_documents.inference.multilingual_encoder import multilingual_encoder
+
+        return multilingual_encoder(device, dtype)
     with named("encoder"):
         return _load(str(source), device, dtype)

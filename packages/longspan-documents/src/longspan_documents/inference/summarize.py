@@ -55,8 +55,8 @@ WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """Weights of `Picker`; README.md in the same folder describes their training."""
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
 NOT_KNOWN = (
-    "the bundled encoder does not know most words of this text, so its sentences are picked by words alone; encoder= "
-    "(--encoder), a multilingual model, compares them to a query by meaning"
+    "the bundled encoder does not know most words of this text, so its sentences are picked by words alone; "
+    "encoder='multilingual' (--encoder multilingual) compares them to a query by meaning"
 )
 ABSENT = "nothing in the document seems to concern the query {query}: these are only the sentences nearest to it"
 NO_WORD = (

@@ -27,7 +27,7 @@ else:  # no library is loaded to parse a command line; the type is checked when 
 Encoder = Annotated[
     str | Path | SentenceEncoder | None,
     Option(
-        "A sentence encoder (sentence-transformers), as a folder or a Hub name.",
+        "A sentence encoder: `multilingual`, or one of sentence-transformers, as a folder or a Hub name.",
         python="Or what `load_sentence_encoder` returned.",
         default="the bundled one",
     ),
@@ -390,6 +390,9 @@ class Index(SentenceReading):
     ] = "float16"
     encoder: Annotated[
         str | Path | None,
-        Option("A sentence encoder (sentence-transformers), as a folder or a Hub name.", default="the bundled one"),
+        Option(
+            "A sentence encoder: `multilingual`, or one of sentence-transformers, as a folder or a Hub name.",
+            default="the bundled one",
+        ),
     ] = None
     device: Device = None

@@ -186,8 +186,10 @@ class SearchIndex(GrowingIndex):
         if self._list["encoder"] is None:
             return bundled_encoder(self.device)
         from longspan.checkpoints.sources import local_folder
-        from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+        from longspan_documents.inference.sentence_encoder import MULTILINGUAL, load_sentence_encoder
 
+        if self._given is None and self._list["encoder"] == MULTILINGUAL:
+            return load_sentence_encoder(MULTILINGUAL, self.device, self.dtype)
         # An index is untrusted data, so names in it are not downloaded.
         source = self._given if self._given is not None else local_folder(self._list["encoder"])
         made = f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}"
