@@ -32,7 +32,7 @@ from longspan_documents.inference.results import (
     quote_of,
     reads_english,
 )
-from longspan_documents.inference.verbs import ANSWERABLE, Answer
+from longspan_documents.inference.verbs import ANSWERABLE, LONGEST_QUERY, Answer
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.folders import check_not_path, documents_in
 from longspan_documents.text.options import Reading, SentenceReading
@@ -340,7 +340,11 @@ def check_asked(question: str, top: int, threshold: float | None, answerable: fl
 
 
 def check_question(question: str) -> None:
-    """Raise `InputError` for a question without a word in it."""
+    """Raise `InputError` for a question without a word in it, or of more than `LONGEST_QUERY` characters."""
     if not isinstance(question, str) or not any(map(str.isalnum, question)):
         raise InputError(f"question={show(question)} asks nothing; give a question with words in it")
+    if len(question) > LONGEST_QUERY:
+        raise InputError(
+            f"the question has {len(question):,} characters, more than the {LONGEST_QUERY:,} that are read; shorten it"
+        )
     check_characters(question, "the question")

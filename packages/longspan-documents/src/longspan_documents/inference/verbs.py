@@ -38,7 +38,7 @@ ANSWERABLE = 0.67
 """Default share of questions that the documents are expected to answer."""
 Length = Literal["short", "medium", "long"]
 LONGEST_QUERY = 10_000
-"""Maximum number of characters of the query of a summary."""
+"""Maximum number of characters of a question, and of the query of a summary."""
 PLAIN: tuple[Interface, ...] = ("command", "map")
 """Interfaces in which a field replaces an object that Python accepts."""
 
