@@ -162,6 +162,17 @@ def test_a_model_of_natural_questions_gives_whole_words(
     assert longspan.answer(TEXT, QUESTION, reader).text == "yes"
 
 
+def test_passages_without_a_probability_are_read(
+    chunks: LongspanForNaturalQuestions, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How sure an answer is was measured on English, so that passages of other languages have none."""
+    reader = ChunkReader(chunks, tokenizer, NaturalQuestions(max_tokens=64, stride=16, markers=False))
+    saying(monkeypatch, short=(Span(0, 5),))
+    found = longspan.answer("Сурки спят зимой. Они живут в норах.", "Кто спит зимой?", reader)
+    assert [passage.probability for passage in found.passages] == [None]
+    assert found.text == "Сурки"
+
+
 def test_a_real_model_of_natural_questions_reads(chunks: LongspanForNaturalQuestions, tokenizer: Any) -> None:
     reader = ChunkReader(chunks, tokenizer, NaturalQuestions(max_tokens=64, stride=16, markers=False))
     found = longspan.answer(TEXT, QUESTION, reader, threshold=0.0)

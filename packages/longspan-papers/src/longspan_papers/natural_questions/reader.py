@@ -39,7 +39,7 @@ class ChunkReader:
         answers = []
         for number in dict.fromkeys(passage.document for passage in passages):
             if (words := self.read(question, documents[number].text)) is not None:
-                weight = max(passage.probability for passage in passages if passage.document == number)
+                weight = max(passage.weight for passage in passages if passage.document == number)
                 answers.append((weight * words.probability, number, words))
         if not answers:
             return None
