@@ -201,3 +201,28 @@ def test_an_abstract_without_a_heading_is_claimed_only_in_a_paper() -> None:
         document = document_of(text)
         assert opens_as_paper(document, sentences_of(document), 1) == claimed
     assert longspan.summarize(CALL, 3).note != OWN_ABSTRACT
+
+
+SCENE = """He opened the door of hut {n} and looked at her for a long time before he spoke to her.
+
+"Have you seen the boat this morning?" he asked. "It was tied to the stone when I went to bed."
+
+"I heard something," she said. "I thought that it was the wind, and went to sleep again."
+
+He sat down on the bench beside her. The lamp burned low, and neither of them wanted to rise and fill it.
+
+"Then he has taken it!" she cried at last.
+"""
+REPORT = """The mayor said on day {n} that he would not change his mind, "whatever the newspapers write" about the bridge.
+His opponent, who had asked him to step back, told this paper that she was "not surprised in the least" by his answer. A
+speaker of the council added that he had read her letter, and that "nobody has decided anything" so far. In the street
+people wonder what he is waiting for, and the merchants, who had supported her, say that the work should begin.
+"""
+
+
+def test_a_story_is_told_from_a_report_that_quotes_persons() -> None:
+    story = "\n".join(SCENE.format(n=number) for number in range(15))
+    assert kind(story) == "story"
+    assert longspan.summarize(story, 2).note == UNRELIABLE["story"]
+    assert kind("\n".join(SCENE.format(n=number) for number in range(5))) is None  # too short to tell
+    assert kind("\n".join(REPORT.format(n=number) for number in range(20))) is None

@@ -68,6 +68,7 @@ OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
     "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
     "novel": "picking sentences is unreliable for novels: a plot is in no few sentences of a book",
+    "story": "picking sentences is unreliable for stories: a plot is in no few sentences of one",
     "play": "picking sentences is unreliable for plays: a plot is in no few lines of one",
 }
 """Notes for kinds of documents that picked sentences do not summarise."""

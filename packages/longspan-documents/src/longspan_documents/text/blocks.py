@@ -284,6 +284,12 @@ def on_one_line(body: Traced) -> Traced:
 
 NOVEL, PRONOUNS = 20_000, 0.03
 """Minimum words of a novel, and the share of "he" and "she" among them."""
+QUOTES, CLOSING = tuple("\"'“‘«„`_"), "\"'”’»_ "
+"""Marks before and after what a person says."""
+STORY, DIALOGUE, EXCLAIMED, PERSONS = 1_000, 0.2, 0.05, 0.015
+"""Minimum words of a story; shares of its paragraphs that begin with a quotation mark, of its sentences that are
+questions or exclamations, and of "he" and "she" in its words. Of 75 stories 67 have them, of 164 news articles one, of
+414 other documents none."""
 STAGED, DIRECTIONS, VERSES, VERSE = 2, 3, 20, 0.6
 """Signs of a stage that make a text of speeches a play; stage directions that count as one sign; lines that continue a
 sentence and begin with capitals are verses, with at least this number and share, and count as two."""
@@ -309,14 +315,26 @@ _GOES_ON = re.compile(r"[^\s.!?:;—–)\]\"”-]\n *(\w)")
 
 
 def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
-    """Returns "log", "novel", "play", or None for documents that an extractive summary suits better."""
+    """Returns "log", "novel", "story", "play", or None for documents that an extractive summary suits better."""
     if document.is_log:
         return "log"
     if _is_spoken(document) and _signs_of_a_stage(document) >= STAGED:
         return "play"
     words = sum(len(sentence.split()) for sentence in sentences)
-    pronouns = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
-    return "novel" if words >= NOVEL and pronouns > PRONOUNS * words else None
+    if words < STORY:
+        return None
+    persons = sum(len(_PERSON.findall(sentence)) for sentence in sentences) / words
+    if words >= NOVEL and persons > PRONOUNS:
+        return "novel"
+    return "story" if persons >= PERSONS and _has_dialogue(document, sentences) else None
+
+
+def _has_dialogue(document: Document, sentences: Sequence[str]) -> bool:
+    """Whether persons speak in a text, as in a story: news quote them within paragraphs, and ask few questions."""
+    paragraphs = [block.text.lstrip() for block in document.blocks if block.kind in SPOKEN]
+    begun = sum(paragraph.startswith(QUOTES) for paragraph in paragraphs)
+    exclaimed = sum(sentence.rstrip(CLOSING).endswith(("?", "!")) for sentence in sentences)
+    return begun >= DIALOGUE * len(paragraphs) and exclaimed >= EXCLAIMED * len(sentences)
 
 
 def _is_spoken(document: Document) -> bool:
