@@ -207,14 +207,14 @@ SCENE = """He opened the door of hut {n} and looked at her for a long time befor
 
 "Have you seen the boat this morning?" he asked. "It was tied to the stone when I went to bed."
 
-"I heard something," she said. "I thought that it was the wind, and went to sleep again."
+"I heard something," she said. "I thought that it was the wind, and went to sleep again. What has he told you?"
 
 He sat down on the bench beside her. The lamp burned low, and neither of them wanted to rise and fill it.
 
 "Then he has taken it!" she cried at last.
 """
-REPORT = """The mayor said on day {n} that he would not change his mind, "whatever the newspapers write" about the bridge.
-His opponent, who had asked him to step back, told this paper that she was "not surprised in the least" by his answer. A
+REPORT = """The mayor said on day {n} that he would not change his mind, "whatever the newspapers write" about it. His
+opponent, who had asked him to step back, told this paper that she was "not surprised in the least" by his answer. A
 speaker of the council added that he had read her letter, and that "nobody has decided anything" so far. In the street
 people wonder what he is waiting for, and the merchants, who had supported her, say that the work should begin.
 """
