@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -38,6 +38,7 @@ from longspan_documents.summaries.picker import Picker
 from longspan_documents.summaries.query import is_absent, relevance_of
 from longspan_documents.summaries.selection import preferred, ranking, scores_of_log, supported
 from longspan_documents.text.blocks import Document, kind_of_document
+from longspan_documents.text.changelogs import newest_releases
 from longspan_documents.text.folders import check_not_path
 from longspan_documents.text.reading import (
     DocumentSentence,
@@ -66,12 +67,15 @@ NO_WORD = (
 NO_CONTENT = "the query {query} has no content words, so this is a summary without it"
 OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
+    "changelog": "read as a changelog: picked from its newest releases",
     "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
     "novel": "picking sentences is unreliable for novels: a plot is in no few sentences of a book",
     "story": "picking sentences is unreliable for stories: a plot is in no few sentences of one",
     "play": "picking sentences is unreliable for plays: a plot is in no few lines of one",
 }
-"""Notes for kinds of documents that picked sentences do not summarise."""
+"""Notes for kinds of documents that picked sentences do not summarise, or only in part."""
+NEWEST = 4
+"""Of a changelog, only the newest releases are read, with at least this number of words for each of the summary."""
 _INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
 
 
@@ -230,8 +234,16 @@ class Extractive:
         about = None
         if query is not None and self.english_only and set(split_words(query)) <= FUNCTION_WORDS:
             about, query = NO_CONTENT.format(query=show(query)), None
-        found = self.scorer.score(document, document_sentences, words, query)
-        scores, tokens, opening, leading = found.values, found.tokens, found.opening, found.leading
+        newest = newest_releases(document.text, NEWEST * words) if query is None and self.english_only else None
+        if newest is None:
+            found = self.scorer.score(document, document_sentences, words, query)
+            scores, opening, leading = found.values, found.opening, found.leading
+        else:
+            read = [sentence.start in newest for sentence in document_sentences]
+            found = self.scorer.score(document, list(compress(document_sentences, read)), words, query)
+            values = iter(found.values)
+            scores, opening, leading = [next(values) if is_read else 0.0 for is_read in read], 0, ()
+        tokens = found.tokens
         if query is not None and found.absent:
             about = (ABSENT if found.compared else NO_WORD).format(query=show(query))
         # Sentences of the document's own abstract rank before all others, which must not repeat them.
@@ -241,7 +253,7 @@ class Extractive:
             scores = [
                 (score + sentence.abstract) / 2 for sentence, score in zip(document_sentences, scores, strict=True)
             ]
-        kind = kind_of_document(document, texts)
+        kind = kind_of_document(document, texts) if newest is None else "changelog"
         wanted = preferred(texts, scores, said=range(len(texts)) if found.answers else leading)
         needs = [() if index in leading else before for index, before in enumerate(antecedents(texts))]
         order = wanted if found.answers else supported(wanted, needs)
