@@ -52,7 +52,7 @@ def test_a_static_cache_writes_the_same_text_or_is_refused(name: str) -> None:
     model = writer(name)
     if name not in PREALLOCATED:
         with pytest.raises(
-            InputError, match=rf"cache_implementation='static' .* attention '{name}' keeps something else"
+            InputError, match=rf"cache_implementation='static' .* attention '{name}' has another state"
         ):
             written(model, cache_implementation="static")
         assert torch.equal(written(model, cache_implementation="dynamic"), written(model))
@@ -228,7 +228,7 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
     with pytest.raises(InputError, match="compile_config was given, and a step of attention 'sinkhorn' is not one"):
         written(writer("sinkhorn"), **static)
     sums = writer("linear")
-    with pytest.raises(InputError, match="cache, a StaticCache, holds keys and values, and attention 'linear'"):
+    with pytest.raises(InputError, match="cache, a StaticCache, contains keys and values, and attention 'linear'"):
         written(sums, cache=StaticCache(config=sums.config, max_cache_len=40))
     model.generation_config.compile_config = counting.config
     with pytest.raises(InputError, match="compile_config was given without"):
