@@ -161,9 +161,9 @@ def broken(place: Path, how: str) -> None:
     [
         ("missing", r"model-00002-of-\d+\.safetensors' is named by the index but is missing; fetch"),
         ("short", r"model-00002-of-\d+\.safetensors' is damaged or cut short .*; fetch"),
-        ("swapped", r"model-0000.-of-\d+\.safetensors' lacks .*, which the index says it has; fetch"),
-        ("surplus", r"model-00001-of-00002\.safetensors' is not named by the index beside it, .*; remove"),
-        ("twice", r"model-00002-of-\d+\.safetensors' holds .*, which the index says is in model-00001-of-.*; fetch"),
+        ("swapped", r"model-0000.-of-\d+\.safetensors' lacks .*, which it has according to the index; fetch"),
+        ("surplus", r"model-00001-of-00002\.safetensors' is not in the index of its folder, .*; remove"),
+        ("twice", r"model-00002-of-\d+\.safetensors' contains .*, which is in model-00001-of-.* according to the index; fetch"),
         ("not finite", "are damaged: .* holds NaN or infinity"),
         ("no index", f"holds model-00001-of-.* but neither {WEIGHTS} nor {INDEX}; give"),
     ],

@@ -84,7 +84,7 @@ def test_a_model_without_tokenizer(source: Path, tmp_path: Path, capsys: pytest.
     for file in source.glob("tokenizer*"):
         file.unlink()
     assert run(source, "--max-tokens", 64, "--output", tmp_path / "long") == 0
-    assert "tokenizer      none beside the source" in capsys.readouterr().out
+    assert "tokenizer      none in the folder of the source" in capsys.readouterr().out
 
 
 def test_mistakes_are_one_sentence_and_write_nothing(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

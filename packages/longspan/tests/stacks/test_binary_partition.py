@@ -280,7 +280,7 @@ def test_target_tokens_read_all_nodes_of_their_source_and_spans_read_none():
     torch.testing.assert_close(states, layer.feed_forward_norm(expected + layer.feed_forward(expected)))
     logits = model(ids, mask, decoder_input_ids=target).logits
     torch.testing.assert_close(logits, model.lm_head(states))
-    with pytest.raises(InputError, match="encoder_outputs holds states of tokens alone, and a decoder in the stack"):
+    with pytest.raises(InputError, match="encoder_outputs contains only states of tokens, and a decoder in the stack"):
         model(attention_mask=mask, decoder_input_ids=target, encoder_outputs=(encoded[0],))
 
 

@@ -228,7 +228,7 @@ def config(**changes):
             r"attention=.*full.* means nothing in stack 'star', which brings its own; leave it out",
         ),
         ({"intermediate_size": 40}, "intermediate_size=40 means nothing in stack 'star', which has no feed-forward"),
-        ({"normalization": "pre"}, "normalization='pre' means nothing in stack 'star', whose variant says"),
+        ({"normalization": "pre"}, "normalization='pre' means nothing in stack 'star', whose variant determines"),
         ({"global_tokens": "first"}, "global_tokens='first' means nothing in stack 'star', whose relay"),
         ({"decoder_layers": 1}, "decoder_layers=1 means nothing in stack 'star', which has no causal form, since"),
     ],
