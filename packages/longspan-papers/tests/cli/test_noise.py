@@ -33,7 +33,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
 def test_one_turn_and_one_word_are_said_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "short.txt").write_text("Ann: hi there\nBob: yes\n", encoding="utf-8")
     _, note = run(capsys, str(tmp_path / "short.txt"))
-    assert note.strip() == "[turn 1 of 2; 1 speaker masked; 1 word hidden behind 1 mask]"
+    assert note.strip() == "[turn 1 of 2; 1 speaker masked; 1 word hidden by 1 mask]"
 
 
 def test_before_and_after(talk: str, capsys: pytest.CaptureFixture[str]) -> None:
