@@ -98,7 +98,7 @@ def test_a_comparison_with_one_that_dies_and_one_that_refuses(
     assert all("dying" in file.name for file in set(files) - set(kept))
     assert (folder / "report.html").read_text(encoding="utf-8") == page
 
-    with pytest.raises(InputError, match="holds a comparison with tokens=40, not 48"):
+    with pytest.raises(InputError, match="contains a comparison with tokens=40, not 48"):
         compare(Comparison(mechanisms=("linear",), task="duplication", tokens=48, steps=2), folder)
 
 

@@ -183,7 +183,7 @@ def test_an_encoder_decoder_writes_the_same_alone_and_batched(lower):
     if lower is not None:
         # The decoder reads memory alone: it has keys and values of 5 places, and no state of a token.
         assert encoded.source_states.shape == (2, 5, 24)
-        with pytest.raises(InputError, match="beside compress_after reads memory; give what get_encoder"):
+        with pytest.raises(InputError, match="with compress_after reads memory; give what get_encoder"):
             model(decoder_input_ids=ids[:, :3], encoder_outputs=(encoded[0],), attention_mask=mask)
 
 
