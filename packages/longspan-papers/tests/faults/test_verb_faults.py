@@ -21,6 +21,7 @@ from longspan.data.summaries.readers import read_rows
 from longspan.errors import InputError
 from longspan.patterns import parse
 from longspan.settings import show
+from longspan.stacks import StackTokens
 from longspan.training.recipe_file import load_recipe
 from longspan_documents.inference.answer import Answerer, open_documents
 from longspan_documents.inference.classify import load_classifier
@@ -246,9 +247,10 @@ def test_ids_of_one_row_without_the_dimension_of_rows(masked: longspan.LongspanF
     refused(lambda: masked(input_ids=torch.tensor([3, 4, 5])), "input_ids has shape (3,)", "(B, T)")
 
 
-@pytest.mark.parametrize("name", ["mask", "is_global", "global_slots", "belongs_to", "documents", "places"])
+@pytest.mark.parametrize("name", StackTokens.tensors)
 def test_tokens_of_no_tensors(name: str) -> None:
-    refused(lambda: Tokens(**{name: [[True]]}), f"{name} is [[True]]", "give a tensor")  # pyright: ignore[reportArgumentType]
+    kind = Tokens if name in Tokens.tensors else StackTokens
+    refused(lambda: kind(**{name: [[True]]}), f"{name} is [[True]]", "give a tensor")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_collator_of_no_function_ids_or_rows() -> None:
