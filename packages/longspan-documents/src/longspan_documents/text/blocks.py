@@ -321,12 +321,13 @@ def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None
     if _is_spoken(document) and _signs_of_a_stage(document) >= STAGED:
         return "play"
     words = sum(len(sentence.split()) for sentence in sentences)
-    if words < STORY:
+    has_dialogue = words >= STORY and _has_dialogue(document, sentences)
+    if words < NOVEL and not has_dialogue:
         return None
     persons = sum(len(_PERSON.findall(sentence)) for sentence in sentences) / words
     if words >= NOVEL and persons > PRONOUNS:
         return "novel"
-    return "story" if persons >= PERSONS and _has_dialogue(document, sentences) else None
+    return "story" if has_dialogue and persons >= PERSONS else None
 
 
 def _has_dialogue(document: Document, sentences: Sequence[str]) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 from longspan.data.text.sentences import count_words
 
 _RELEASE = re.compile(
-    r"(?:\A\s*|\n[ \t]*\n)(?P<line>(?=.{1,99}(?:\n|\Z))[^\w\n]*(?:[A-Za-z][\w’'-]*[ \t:,-]+){0,5}?"
+    r"(?:\A\n?|\n[ \t]*\n)(?P<line>(?=.{1,99}(?:\n|\Z))[^\w\n]*(?:[A-Za-z][\w’'-]*[ \t:,-]+){0,5}?"
     r"[\[(]?v?(?:(?P<version>\d{1,4}(?:\.\d+)+)|(?P<date>\d{4}-\d\d-\d\d)))"
 )
 """A short line below an empty one, with a version or a date: "## [1.4.0] - 2024-05-01", "What's New in IDLE 3.13.0",
@@ -28,7 +29,8 @@ def newest_releases(text: str, words: int) -> range | None:
     places = list(_releases(text))
     if len(places) < FEWEST or places[0] > OPENING or places[-1] < len(text) / 2:
         return None
-    ends = (place for place in places[1:] if count_words(text[places[0] : place]) >= words)
+    counts = accumulate(count_words(text[start:end]) for start, end in pairwise(places))
+    ends = (end for end, count in zip(places[1:], counts, strict=True) if count >= words)
     return range(places[0], next(ends, len(text)))
 
 
