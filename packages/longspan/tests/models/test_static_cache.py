@@ -51,9 +51,7 @@ def test_every_causal_mechanism_is_known_here() -> None:
 def test_a_static_cache_writes_the_same_text_or_is_refused(name: str) -> None:
     model = writer(name)
     if name not in PREALLOCATED:
-        with pytest.raises(
-            InputError, match=rf"cache_implementation='static' .* attention '{name}' has another state"
-        ):
+        with pytest.raises(InputError, match=rf"cache_implementation='static' .* attention '{name}' has another state"):
             written(model, cache_implementation="static")
         assert torch.equal(written(model, cache_implementation="dynamic"), written(model))
     else:
