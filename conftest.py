@@ -25,6 +25,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from working_set import mark_further_cases
+
 # Tiny tensors gain nothing from many threads, and several pytest workers share the cores.
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
@@ -49,6 +51,7 @@ LONGEST = (
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest come first; those marked `gpu` are skipped where there is no CUDA device; the `slow` ones counted."""
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+    mark_further_cases(items)
     root = Path(__file__).parent
     files = [path for tests in ("tests", "packages/*/tests") for path in root.glob(f"{tests}/**/test_*.py")]
     if len({item.path for item in items}) > 0.9 * len(files):  # the whole suite, but for modules that skip

@@ -144,6 +144,7 @@ def test_any_levels_equal_their_definition_with_all_gradients(config, causal, le
     torch.testing.assert_close(*(torch.autograd.grad(each, inputs, upstream, **options) for each in (ours, theirs)))
 
 
+@pytest.mark.variant
 @settings(max_examples=40)
 @given(
     config=configs(), pieces=st.lists(st.integers(0, 9), min_size=1, max_size=8), kind=PADDINGS, seed=st.integers(0, 99)

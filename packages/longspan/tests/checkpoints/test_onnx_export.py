@@ -143,6 +143,7 @@ def test_what_cannot_be_exported_is_refused(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.variant
 def test_a_place_that_cannot_be_written_is_refused(small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(bytes(shutil.disk_usage(small_disk).free - 8192))
     with pytest.raises(InputError, match="the disk is full"):

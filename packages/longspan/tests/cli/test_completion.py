@@ -33,6 +33,7 @@ def completed(words: str, home: Path, shell: str = "bash") -> list[str]:
     return result.stdout.split()
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_shown_and_nothing_is_written(shell: str, tmp_path: Path) -> None:
     result = run("--show-completion", shell, home=tmp_path, **NO_DETECTION)
@@ -42,6 +43,7 @@ def test_scripts_are_shown_and_nothing_is_written(shell: str, tmp_path: Path) ->
     assert not list(tmp_path.rglob("*"))
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_installing_writes_to_the_home(shell: str, tmp_path: Path) -> None:
     result = run("--install-completion", shell, home=tmp_path, **NO_DETECTION)
@@ -66,6 +68,7 @@ def test_other_shells_are_offered_the_same(shell: str, tmp_path: Path) -> None:
     assert "--model" in "\n".join(completed("longspan summarize --mo", tmp_path, shell))
 
 
+@pytest.mark.variant
 def test_files_are_left_to_the_shell(tmp_path: Path) -> None:
     # An empty answer makes bash complete files, by `complete -o default`.
     assert completed("longspan summarize no", tmp_path) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from longspan.attention import MECHANISMS, AttentionConfig, EtcConfig
+from working_set import LAW
 
 from .forms import CONFIGS, FORMS, Form
 
@@ -58,18 +59,24 @@ plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
 plain_stateful_form = over([form for form in PLAIN if form in STATEFUL])
 plain_form = over(PLAIN)
 
+OF_MODELS = ("generation", "models", "recurrent", "saving", "stacked_models", "tasks")
+"""Modules with laws of whole models, whose mechanisms are checked by themselves in the other modules."""
+
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` leaves tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the laws of mechanisms under other options than their defaults, several times as many."""
+    """Marks the laws of mechanisms under other options than their defaults, several times as many, and names the
+    mechanism of each other law, one of whose cases is run while working on the package."""
     defaults = {form.name for form in PLAIN} | set(MECHANISMS)
     for item in items:
         callspec = getattr(item, "callspec", None)
         if callspec is None or Path(__file__).parent not in item.path.parents:
             continue
-        names = (_name(value) for value in callspec.params.values())
-        if any(name is not None and name not in defaults for name in names):
+        names = [name for value in callspec.params.values() if (name := _name(value)) is not None]
+        if any(name not in defaults for name in names):
             item.add_marker("variant")
+        elif names and item.path.stem.removeprefix("test_") not in OF_MODELS:
+            item.stash[LAW] = names[0].removesuffix("-causal")
 
 
 def _name(value: object) -> str | None:

@@ -44,6 +44,7 @@ def test_parts_of_rows_are_those_of_whole_rows() -> None:
     assert served > 1200
 
 
+@pytest.mark.variant
 def test_what_is_unbounded_reads_whole_rows() -> None:
     """Windows, pools and kernels read parts, and so does what sees everything before it; what sees both ways without
     end, sorts, hashes or sums up everything does not."""

@@ -11,6 +11,7 @@ from longspan.attention import MECHANISMS
 WIDTH, HEADS = 64, 2
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_what_is_kept_is_what_autograd_saves(name):
     kind = MECHANISMS[name]

@@ -28,6 +28,7 @@ def run(form, length: int, learns: bool = True) -> None:
         output.sum().backward()
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("learns", [False, True])
 def test_no_tensor_is_square_and_memory_grows_with_the_length(linear_form, learns, memory):
     """Where nothing learns, operators show what they do inside."""

@@ -74,6 +74,7 @@ def test_every_mechanism_equals_dense_layers_over_memory_and_text():
             torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10, msg=lambda m, form=form: form.name + m)
 
 
+@pytest.mark.variant
 @torch.no_grad()
 def test_every_mechanism_goes_on_with_the_memory_alone():
     ids, nothing = torch.randint(3, 61, (2, 31)), torch.zeros(2, 31, dtype=torch.bool)

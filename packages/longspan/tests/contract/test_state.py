@@ -59,6 +59,7 @@ def held(thing: Any) -> Iterator[Tensor]:
             yield from held(inner)
 
 
+@pytest.mark.variant
 def test_a_linear_mechanism_keeps_a_state_of_constant_size(stateful_form):
     module, hidden = stateful_form.build(torch.float32), torch.randn(1, 400, WIDTH)
     sizes = []

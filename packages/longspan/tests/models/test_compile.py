@@ -37,6 +37,7 @@ def test_gradients_through_the_compiled_graph(make_config, make_batch):
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.variant
 def test_a_mask_of_globals_without_a_number_of_slots_is_refused_when_compiling(make_config, make_batch):
     model = LongspanModel(make_config(num_hidden_layers=1)).eval()
     ids, mask = make_batch(31, 17)

@@ -58,6 +58,7 @@ def test_every_tensor_of_a_layout_is_weighed() -> None:
     assert weight(layout) >= sum(part.numel() * part.element_size() for part in parts if part is not None)
 
 
+@pytest.mark.variant
 def test_many_lengths_stay_under_the_budget() -> None:
     LAYOUT_CACHE.clear()
     most = 0

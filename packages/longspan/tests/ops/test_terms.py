@@ -353,6 +353,7 @@ def test_steps_after_each_other_equal_the_whole():
             torch.testing.assert_close(part[:, :, 0], whole[:, :, step], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), RandomBlocks(64, 2, 0), Causal()], ids=str)
 def test_no_tensor_of_size_length_squared(pattern, watched, memory):
     """Even where a table has a row for every offset there is."""

@@ -151,6 +151,7 @@ def sets_apart() -> st.SearchStrategy[Pattern]:
     return st.builds(Without, any_patterns(), any_patterns()) | columns
 
 
+@pytest.mark.variant
 @given(
     pattern=any_patterns() | sets_apart(), queries=st.integers(1, 37), keys=st.integers(1, 37), size=st.integers(1, 9)
 )

@@ -154,6 +154,7 @@ def test_a_document_alone_padded_on_either_side_or_batched_gives_the_same(option
         torch.testing.assert_close(moved.states[:, 4 : 4 + length], alone)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("top_down", ["cross_attention", "concatenate"])
 @pytest.mark.parametrize("length", [2, 41])
 def test_gradient_reaches_all_tokens(top_down, length):

@@ -32,6 +32,7 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
     assert recipe.published.scores == {"bits_per_masked_token": ROWS[name]}
 
 
+@pytest.mark.variant
 def test_frozen_training_keeps_short_inputs_and_all_other_weights_bit_for_bit(tmp_path: Path) -> None:
     """From a folder of transformers' own format, with weight decay, read back from disk."""
     changes = ["optimisation.learning_rate=0.05", "optimisation.weight_decay=0.5", "optimisation.warmup_steps=0"]

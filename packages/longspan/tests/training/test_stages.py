@@ -151,6 +151,7 @@ def test_evaluation_says_its_mode_beside_each_number(whole: Path, capsys: pytest
     assert all(line.endswith("(sliding, 48 tokens, step 5)") for line in lines if line.startswith("bits_per_"))
 
 
+@pytest.mark.variant
 def test_a_signal_in_the_last_step_of_a_stage_stops_before_the_next(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, same: Callable[[Path, Path], None]
 ) -> None:
@@ -282,6 +283,7 @@ def test_the_number_of_steps_cannot_be_raised_where_a_stage_follows(whole: Path,
         train(load_recipe(write(tmp_path), ["optimisation.steps=5"]), whole, resume=True)
 
 
+@pytest.mark.variant
 def test_a_recipe_is_read_and_checked_once(tmp_path: Path) -> None:
     """One reading, one `Recipe` and one task for the whole and for each stage, one check of each."""
     file, calls = write(tmp_path), Counter[str]()

@@ -47,6 +47,7 @@ def test_the_output_folder_is_a_usable_model(tiny_recipe: Path, tmp_path: Path) 
     assert load_recipe(folder / "recipe.yaml") == load_recipe(tiny_recipe, ["optimisation.steps=5"])
 
 
+@pytest.mark.variant
 def test_warm_up_may_be_a_share_of_all_steps(tiny_recipe: Path, tmp_path: Path) -> None:
     changes = ["optimisation.steps=8", "optimisation.warmup_steps=0", "optimisation.warmup_fraction=0.25"]
     recipe = load_recipe(tiny_recipe, [*changes, "optimisation.schedule=constant_with_warmup"])
@@ -70,6 +71,7 @@ def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp
         train(recipe, tmp_path / "other", resume=True)
 
 
+@pytest.mark.variant
 def test_the_best_checkpoint_can_be_picked_by_a_score(tiny_recipe: Path, tmp_path: Path) -> None:
     changes = ["optimisation.steps=2", "optimisation.best_by=rouge1", "optimisation.gradient_checkpointing=true"]
     result = train(load_recipe(tiny_recipe, [*changes, "optimisation.label_smoothing=0.1"]), tmp_path / "run")

@@ -125,6 +125,7 @@ def test_the_loss_at_hidden_tokens_alone_is_the_loss_and_so_are_its_gradients(to
         model(batch["input_ids"], only_masked=True)
 
 
+@pytest.mark.variant
 def test_training_writes_the_bits_and_uses_the_tokens_again(recipe: Path, tmp_path: Path) -> None:
     result = train(load_recipe(recipe, ["optimisation.steps=4"]), tmp_path / "run")
     assert result.best["eval_bits_per_masked_token"] == pytest.approx(result.best["eval_loss"] / math.log(2))
@@ -139,6 +140,7 @@ def test_training_writes_the_bits_and_uses_the_tokens_again(recipe: Path, tmp_pa
     )
 
 
+@pytest.mark.variant
 def test_an_interrupted_run_resumes_to_the_same_losses(recipe: Path, tmp_path: Path) -> None:
     """In the middle of an epoch and across its end: masks are those of the epoch, whatever happened."""
     settings = load_recipe(recipe)

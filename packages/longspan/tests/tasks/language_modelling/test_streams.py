@@ -180,6 +180,7 @@ def test_a_memory_from_a_file_is_aligned_as_one_that_was_computed() -> None:
 STACKS = {"windows": [], "recurrent": ["model.new.stack={stack: recurrent, memory_tokens: 13}"]}
 
 
+@pytest.mark.variant
 @pytest.mark.usefixtures("windows_carry")
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_resumed_run_is_the_uninterrupted_one(
