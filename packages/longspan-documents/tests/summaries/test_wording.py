@@ -26,6 +26,15 @@ from longspan_documents.summaries.selection import kinds_of_lines, scores_of_log
         "Some of them stayed.",
         "To do so, the client sends a token.",
         "In particular, the key is never sent.",
+        "This is fine for old clusters.",
+        "This was tried in March.",
+        "This can raise the cost.",
+        "The sharing scheme addresses this concern directly.",
+        "We need a limit to avoid these problems.",
+        "The present invention recycles such devices.",
+        "Under this system, retired soldiers waived a part.",
+        "Of the two, the former is cheaper.",
+        "The above treatment is repeated weekly.",
     ],
 )
 def test_sentences_that_hang(sentence: str) -> None:
@@ -47,6 +56,15 @@ def test_sentences_that_hang(sentence: str) -> None:
         "Again and again the wolves came back.",
         "Erosion was seen at each site.",
         "Right of way is given to trains.",
+        "In this study rice was grown in the dark.",
+        "This EIP reserves one label.",
+        "This Meta-RFC adds a part to the template.",
+        "The results indicate a better match for those who slept.",
+        "The signal rose, and this signal activated the enzyme.",
+        "Environmental factors such as age were equal.",
+        "The cost is such that nobody pays it.",
+        '"I hate this backwater," said the pilot.',
+        "The former president paid the bill.",
     ],
 )
 def test_sentences_that_stand_alone(sentence: str) -> None:

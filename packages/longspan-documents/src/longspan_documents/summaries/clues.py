@@ -46,8 +46,8 @@ CONNECTIVE = re.compile(
 )
 """Beginnings that connect a sentence to the previous one."""
 PRONOUN = re.compile(
-    r"(?:it|this|that|these|those|they|he|she|his|her|hers|their|theirs|its|such|him|them|both|neither|the (?:former"
-    r"|latter|same|above|other)|(?:some|all|none|most|many|each|one|two|any|either|half) of (?:these|those|them)"
+    r"(?:it|this|that|these|those|they|he|she|his|her|hers|their|theirs|its|such|him|them|both|neither|the (?:same"
+    r"|other)|(?:some|all|none|most|many|each|one|two|any|either|half) of (?:these|those|them)"
     r"|another|others)\b",
     re.IGNORECASE,
 )
@@ -56,9 +56,25 @@ _FILLED = re.compile(
     r"(?:(?:um+|uh+|er+|erm|hm+|mm+|mm-hmm|well|oh|ah|okay|ok|yeah|right)\b[\s,.…—–-]*)+", re.IGNORECASE
 )
 """Filled pauses at the beginning of speech."""
+_POINTER = re.compile(
+    r"\b(?:this|these|those|such(?: an?)?) (?P<noun>\w[\w-]*)"
+    r"|\bthe (?:above|aforementioned)\b"
+    r"|\bthe (?:former|latter)(?=[,.;:]| (?:is|are|was|were|has|have|can|may|will|case))",
+    re.IGNORECASE,
+)
+"""Phrases that refer to something named before, anywhere in a sentence: "addresses this concern"."""
+_QUOTED = re.compile(r"“[^”]*”|\"[^\"]*\"")
+_NAMED_HERE = """
+paper article study work proposal document report enhancement section chapter thesis review survey book standard
+specification project meeting episode result results finding findings data time times moment point day days year years
+week month morning evening night season century people who that which whose as
+"""
+_CLEAR_NOUNS = FUNCTION_WORDS | set(_NAMED_HERE.split())
+"""Nouns after "this" or "these" that need no previous sentence, and words that begin a clause."""
 _OWN_SUBJECT = re.compile(
     r"this (?:paper|article|study|work|proposal|document|report|enhancement|section|chapter|thesis|review|survey|book|"
-    r"standard|specification|[a-z]?[A-Z]{2,4})\b|it (?:is|was|has been|had been|will be) (?:\w+ ){1,2}(?:that|to)\b"
+    r"standard|specification|(?-i:(?:[A-Z][a-z]+-)?[a-z]?[A-Z]{2,4}))\b"
+    r"|it (?:is|was|has been|had been|will be) (?:\w+ ){1,2}(?:that|to)\b"
     r"|such as\b|that said\b",
     re.IGNORECASE,
 )
@@ -121,13 +137,24 @@ REACH = 2
 
 
 def depends_on_previous(sentence: str) -> bool:
-    """Whether a sentence begins with a word that refers to the previous sentence."""
+    """Whether a sentence begins with a word that refers to the previous sentence, or contains "this concern" and the
+    like without the concern."""
     begin = sentence.lstrip("\"'“”‘’(—–-… ")
     filled = _FILLED.match(begin)
     begin = begin[filled.end() :] if filled else begin
-    if _OWN_SUBJECT.match(begin):
+    if not _OWN_SUBJECT.match(begin) and (CONNECTIVE.match(begin) or PRONOUN.match(begin)):
+        return True
+    return any(map(_points_back, _POINTER.finditer(_QUOTED.sub("", sentence))))
+
+
+def _points_back(found: re.Match[str]) -> bool:
+    """Whether a phrase such as "this concern" refers to a previous sentence: its noun is not named in its own."""
+    noun = (found["noun"] or "").lower()
+    if not noun:
+        return True
+    if noun in _CLEAR_NOUNS or found["noun"][-2:].isupper():
         return False
-    return CONNECTIVE.match(begin) is not None or PRONOUN.match(begin) is not None
+    return noun.removesuffix("s")[:6] not in found.string[: found.start()].lower()
 
 
 def is_roadmap(sentence: str) -> bool:
