@@ -24,7 +24,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: help install demo test test-all test-newest test-oldest smoke check lint types format gpu bench docs clean
+.PHONY: help install demo test test-all test-newest test-oldest smoke check lint types format gpu programs bench docs clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
@@ -104,6 +104,11 @@ gpu:  ## tests and benchmark that need a CUDA device, ten minutes a call (BUDGET
 	$$python benchmarks/gpu.py --budget $(or $(BUDGET),540) || status=$$?; \
 	exit $$status
 
+# Triton is not among the packages: PyTorch for a GPU brings its own, and for a processor none is needed.
+programs: $(STAMP)  ## compile the programs of FlexAttention for GPUs that are not here: nothing may spill
+	@test -d .triton || $(PIP) --no-deps --target .triton triton
+	PYTHONPATH=.triton $(TESTS) packages/longspan/tests/ops/test_flex_programs.py $(PYTEST)
+
 bench: $(STAMP)  ## every benchmark, each side by side with its peer (long)
 	@set -e; for script in $$(grep -l '__main__' benchmarks/*.py); do \
 	    if [ -z "$$LONGSPAN_DATA" ] && grep -q LONGSPAN_DATA $$script; then \
@@ -117,4 +122,4 @@ docs: $(STAMP)  ## draw the figures and build the site into site/
 	@echo "built site/index.html"
 
 clean:  ## remove what was built; the virtual environment stays, those of test-newest and test-oldest do not
-	rm -rf .venv-newest .venv-oldest build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv-newest .venv-oldest .triton build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import BackendCompilerFailed
 
+from fake_cuda import FakeCuda
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend import backends, flex
 from longspan.ops.attend.backends import BACKENDS
 from longspan.ops.attend.call import Call, mask_of_slots, slots_of_mask
 from longspan.ops.attend.flex import block_mask_of, turns_of
+from longspan.ops.attend.flex_options import program_options
 from longspan.ops.attend.flex_tables import BLOCK, tables_of
 from longspan.ops.attend.reference import dense_mask
 from longspan.ops.attend.terms import Bias, ContentToPosition, PositionBias, PositionToContent, SoftSpan
@@ -260,6 +262,16 @@ def test_compiled_programs_equal_the_reference():
             for backend in ("reference", "flex")
         )
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_of_long_texts_have_options_of_their_own():
+    """Short queries are served by a program for decoding, for whose size other tiles are too large."""
+    with FakeCuda(values=False) as device:
+        long, short, wide = (torch.empty(1, 2, *size, device=device) for size in ((4096, 64), (16, 64), (4096, 256)))
+        assert program_options(long) == {"kernel_options": {"fwd_num_warps": 8}}
+        assert program_options(long, products=True)["kernel_options"]["fwd_num_stages"] == 1
+        assert program_options(short, products=True) == program_options(wide) == {}
+    assert program_options(torch.empty(1, 2, 4096, 64)) == {}
 
 
 def test_a_kernel_that_is_too_large_loads_one_block_at_a_time(monkeypatch):

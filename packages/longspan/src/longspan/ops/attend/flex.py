@@ -20,6 +20,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 from longspan.errors import InputError
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots, row_lengths
 from longspan.ops.attend.dense import attend_full
+from longspan.ops.attend.flex_options import ONE_BLOCK, program_options
 from longspan.ops.attend.flex_predicates import mask_mod_of
 from longspan.ops.attend.flex_scores import (
     BITS,
@@ -53,9 +54,8 @@ class FlexFailedError(InputError):
 _failed: set[Hashable] = set()
 """Kinds of calls that could not be compiled, so that they are not tried in every layer and step."""
 _unstaged: set[Hashable] = set()
-"""Kinds of calls that fit into shared memory only with one block of keys loaded at a time. The loads of captured
-tables, such as those of relative positions, are staged in addition to those of keys and values: on an H200, 376,832
-bytes of 232,448."""
+"""Kinds of calls that fit into the shared memory of this GPU only with one block of keys loaded at a time. The loads of
+captured tables are staged in addition to those of keys and values."""
 TOO_LARGE = "out of resource"
 """Triton's message for a kernel that needs more shared memory than available."""
 
@@ -183,6 +183,7 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
     if slots is not None:
         key, value = (torch.cat([tensor, gather_slots(tensor, slots)], dim=2) for tensor in (key, value))
     options: dict[str, Any] = {"block_mask": block_mask, "scale": call.scale}
+    options |= program_options(query, products=products_of(call) > 0)
     flex = flex_attention if torch.compiler.is_compiling() else partial(_compiled, call)
     score_mod, prob = score_mod_of(call), call.dropout_prob
     if not prob and not logs:
@@ -225,8 +226,9 @@ def run_compiled(kind: Hashable, what: str, *tensors: Tensor, **options: Any) ->
         limits: dict[str, Any] = {"recompile_limit": PROGRAMS, "accumulated_recompile_limit": 4 * PROGRAMS}
         # Inductor's CPU kernel accepts no additional symbols.
         with config.patch(specialize_int=True, automatic_dynamic_shapes=tensors[0].is_cuda, **limits):
-            staged = {"kernel_options": {"num_stages": 1}} if kind in _unstaged else {}
-            return _kernel()(*tensors, **options, **staged)
+            if kind in _unstaged:
+                options["kernel_options"] = options.get("kernel_options", {}) | ONE_BLOCK
+            return _kernel()(*tensors, **options)
     except (TorchDynamoException, FailOnRecompileLimitHit) as error:
         if TOO_LARGE in str(error) and kind not in _unstaged:
             _unstaged.add(kind)

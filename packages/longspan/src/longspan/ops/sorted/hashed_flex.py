@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest
 
 from longspan.ops.attend.flex import LEAST_WIDTH, TYPES, compiles, run_compiled
+from longspan.ops.attend.flex_options import program_options
 from longspan.ops.attend.flex_scores import BITS, ScoreMod, with_dropout
 from longspan.ops.attend.flex_tables import BLOCK, MaskMod, Table, Tables
 from longspan.ops.runtime import cached
@@ -158,6 +159,7 @@ def _attend_slots(
     block_mask = tables.block_mask(length, length, mask_of(codes, chunks, rounds))
     kind, what = _kind(query, value, rounds, chunks, dropout_prob), f"buckets in {query.dtype}"
     options: dict[str, Any] = {"block_mask": block_mask, "scale": chunks.scale, "return_aux": AuxRequest(lse=True)}
+    options |= program_options(query)
     score_mod = None if shares is None else shared_by(shares)
     if not dropout_prob:
         context, aux = run_compiled(kind, what, query, key, value, score_mod=score_mod, **options)

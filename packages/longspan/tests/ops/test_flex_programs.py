@@ -1,0 +1,53 @@
+"""The programs of FlexAttention, compiled for GPUs that are not there: they fit, and spill nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from longspan.attention import MECHANISMS
+
+pytest.importorskip("triton", reason="needs the package triton; `make programs` installs it beside the environment")
+
+from flex_programs import SHARED, programs, recorded_calls, resources
+
+pytestmark = [pytest.mark.slow, pytest.mark.variant, pytest.mark.filterwarnings("ignore")]  # of PyTorch and Triton
+
+CALLS = {
+    "longformer, padded": ("longformer", {"padded": True}),
+    "longformer, 16 global tokens": ("longformer", {"globals_": 16}),
+    "poolingformer, padded": ("poolingformer", {"padded": True}),
+    "fusion": ("fusion", {}),
+    "bigbird": ("bigbird", {}),
+    "sparse": ("sparse", {}),
+    "reformer": ("reformer", {}),
+    "cluster": ("cluster", {}),
+    "routing, padded": ("routing", {"padded": True}),
+}
+DEVICES = [(9, 0), (8, 0)]
+
+
+@pytest.mark.parametrize("capability", DEVICES, ids=lambda capability: "sm_{}{}".format(*capability))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_no_program_spills(name, dtype, capability):
+    mechanism, options = CALLS[name]
+    calls = recorded_calls(MECHANISMS[mechanism](), 4096, dtype=dtype, learns=True, **options)
+    compiled = [program for call in calls for program in programs(call, capability, learns=True)]
+    assert len(compiled) == 2 * len(calls), "one forward and one backward program for each call"
+    for program in compiled:
+        needs = resources(program, capability)
+        assert needs.spilled == 0, (program.name, needs)
+        assert needs.shared <= SHARED[capability], (program.name, needs)
+
+
+def test_the_default_is_what_a_device_refused():
+    """Of relative positions, because of its 376,832 bytes of shared memory: an H200 has 232,448."""
+    (call, *_) = recorded_calls(MECHANISMS["fusion"](), 4096)
+    options = {name: value for name, value in call.options.items() if name != "kernel_options"}
+    (program,) = programs(replace(call, options=options), (9, 0))
+    needs = resources(program, (9, 0))
+    assert needs.shared == 376_832
+    assert needs.spilled > 0
