@@ -1,7 +1,7 @@
 """The programs that Inductor makes of FlexAttention for a GPU that is not there, and what they need of it.
 
-    calls = recorded_calls(config, length=8192)
-    for program in programs(calls[0], capability=(9, 0), learns=True):
+    calls = recorded_calls(config, 8192, (9, 0))
+    for program in programs(calls[0], (9, 0), learns=True):
         print(program.name, resources(program, (9, 0)))
 
 Inductor writes Triton for tensors without data on a CUDA device whose properties are made up; Triton compiles it for a
@@ -53,6 +53,7 @@ class FlexCall:
 def recorded_calls(
     config: AttentionConfig,
     length: int,
+    capability: tuple[int, int],
     *,
     width: int = 768,
     heads: int = 12,
@@ -65,6 +66,12 @@ def recorded_calls(
     """Returns the calls of FlexAttention in one layer of a mechanism on a simulated CUDA device.
 
     Args:
+        config: of the mechanism.
+        length: number of tokens.
+        capability: of the device.
+        width, heads: of the layer.
+        causal: whether tokens see only previous ones.
+        dtype: of weights and activations.
         padded: whether a third of the text is padding.
         globals_: number of global tokens.
         learns: whether gradients are needed.
@@ -85,7 +92,8 @@ def recorded_calls(
             mask=place < length - length // 3 if padded else None, is_global=place < globals_ if globals_ else None
         )
         hidden = torch.empty(1, length, width, device=device, dtype=dtype)
-        with mock.patch.object(flex, "_kernel", return_value=record), torch.set_grad_enabled(learns):
+        mock_capability = mock.patch.object(torch.cuda, "get_device_capability", return_value=capability)
+        with mock_capability, mock.patch.object(flex, "_kernel", return_value=record), torch.set_grad_enabled(learns):
             module(hidden, tokens.with_slots() if padded or globals_ else tokens)
     return found
 

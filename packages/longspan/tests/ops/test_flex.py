@@ -1,6 +1,7 @@
 """The block tables of FlexAttention against the dense mask; the kernel itself where there is a GPU."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -267,9 +268,11 @@ def test_compiled_programs_equal_the_reference():
 def test_programs_of_long_texts_have_options_of_their_own():
     """Short queries are served by a program for decoding, for whose size other tiles are too large."""
     with FakeCuda(values=False) as device:
-        long, short, wide = (torch.empty(1, 2, *size, device=device) for size in ((4096, 64), (16, 64), (4096, 256)))
+        make = partial(torch.empty, dtype=torch.bfloat16, device=device)
+        long, short, wide = (make(1, 2, *size) for size in ((4096, 64), (16, 64), (4096, 256)))
         assert program_options(long) == {"kernel_options": {"fwd_num_warps": 8}}
         assert program_options(long, products=True)["kernel_options"]["fwd_num_stages"] == 1
+        assert program_options(long.float(), products=True)["kernel_options"]["fwd_BLOCK_N"] == 32
         assert program_options(short, products=True) == program_options(wide) == {}
     assert program_options(torch.empty(1, 2, 4096, 64)) == {}
 

@@ -34,7 +34,7 @@ DEVICES = [(9, 0), (8, 0)]
 @pytest.mark.parametrize("name", CALLS)
 def test_no_program_spills(name, dtype, capability):
     mechanism, options = CALLS[name]
-    calls = recorded_calls(MECHANISMS[mechanism](), 4096, dtype=dtype, learns=True, **options)
+    calls = recorded_calls(MECHANISMS[mechanism](), 4096, capability, dtype=dtype, learns=True, **options)
     compiled = [program for call in calls for program in programs(call, capability, learns=True)]
     assert len(compiled) == 2 * len(calls), "one forward and one backward program for each call"
     for program in compiled:
@@ -45,7 +45,7 @@ def test_no_program_spills(name, dtype, capability):
 
 def test_the_default_is_what_a_device_refused():
     """Of relative positions, because of its 376,832 bytes of shared memory: an H200 has 232,448."""
-    (call, *_) = recorded_calls(MECHANISMS["fusion"](), 4096)
+    (call, *_) = recorded_calls(MECHANISMS["fusion"](), 4096, (9, 0))
     options = {name: value for name, value in call.options.items() if name != "kernel_options"}
     (program,) = programs(replace(call, options=options), (9, 0))
     needs = resources(program, (9, 0))

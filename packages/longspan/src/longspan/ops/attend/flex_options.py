@@ -1,29 +1,31 @@
 """Tile sizes and warps of the programs that Inductor writes for FlexAttention.
 
-Inductor's default on NVIDIA's data-centre GPUs is a tile of 128 queries with 4 warps. A score or a predicate that reads
-a captured table then needs more registers than a thread has, and the rest is spilled to memory: 1 to 7 kB for each
-thread, for several of our mechanisms (counted by compiling them, `tests/ops/test_flex_programs.py`). With 8 warps each
-thread holds half as many scores, and nothing is spilled. Backward programs have 8 warps by default.
+Inductor's defaults are for programs that read no tables. A mask or a term that reads one needs more registers than a
+thread has, and the rest is spilled to memory: up to 15 kB for each thread. These options were found by compiling our
+programs for sm_80 and sm_90 (`make programs`): with them nothing is spilled, and shared memory suffices.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-TABLES = {"fwd_num_warps": 8}
-"""For programs that read captured tables, which ours are but for plain windows."""
-PRODUCTS = {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 128, "fwd_BLOCK_N": 64}
-"""For terms of content and relative position. Their tables of products are loaded for each pair; loads of several
-blocks at a time would need 368 KiB of shared memory, of 227."""
+HALF = {"fwd_num_warps": 8}
+"""Of 128 queries and 4 warps by default, in half precision."""
+BEFORE_HOPPER = {"bwd_BLOCK_M1": 32, "bwd_BLOCK_N1": 64, "bwd_BLOCK_M2": 64, "bwd_BLOCK_N2": 32}
+"""In addition, for devices below compute capability 9.0."""
+SINGLE = {"fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "bwd_num_warps": 2}
+"""In single precision, whose products take registers instead of tensor cores."""
+PRODUCTS = {"fwd_num_stages": 1, "fwd_BLOCK_M": 128, "fwd_BLOCK_N": 64}
+"""In addition, in half precision, for terms of content and relative position. Their products are loaded for each pair;
+loads of several blocks at a time would need 368 KiB of shared memory, of 227."""
 ONE_BLOCK = {"num_stages": 1}
 """For programs that do not fit into the shared memory of the present GPU: one block of keys is loaded at a time."""
-
-
 WIDTH, SHORT = 64, 128
-"""Width of heads whose default has 4 warps for such a large tile; wider ones have 8 or a smaller tile. Fewer queries
-than `SHORT` are served by another program, for decoding."""
+"""Width of heads that these options are for; wider ones have smaller tiles by default. Fewer queries than `SHORT` are
+served by another program, for decoding."""
 
 
 def program_options(query: Tensor, *, products: bool = False) -> dict[str, Any]:
@@ -33,8 +35,9 @@ def program_options(query: Tensor, *, products: bool = False) -> dict[str, Any]:
         query: `(B, H, T, D)`.
         products: whether the scores read products of content and relative position.
     """
-    if not query.is_cuda or query.shape[2] < SHORT:
+    if not query.is_cuda or torch.version.hip or query.shape[2] < SHORT or query.shape[-1] != WIDTH:
         return {}
-    if products:
-        return {"kernel_options": PRODUCTS}
-    return {"kernel_options": TABLES} if query.shape[-1] == WIDTH else {}
+    if query.dtype == torch.float32:
+        return {"kernel_options": SINGLE}
+    old = torch.cuda.get_device_capability(query.device) < (9, 0)
+    return {"kernel_options": HALF | (BEFORE_HOPPER if old else {}) | (PRODUCTS if products else {})}
