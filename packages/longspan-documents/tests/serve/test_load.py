@@ -141,10 +141,14 @@ def test_a_terminal_that_is_closed_leaves_no_uploads(
     served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with served() as server:
-        assert server.upload("notes.md", b"# Bees\n\nThey dance.\n").status == 201
-        server.process.send_signal(signal.SIGHUP)
-        server.process.wait()
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under `nohup` it is ignored, and the server would stay
+    try:
+        with served() as server:
+            assert server.upload("notes.md", b"# Bees\n\nThey dance.\n").status == 201
+            server.process.send_signal(signal.SIGHUP)
+            server.process.wait()
+    finally:
+        signal.signal(signal.SIGHUP, handler)
     assert not list(tmp_path.glob("longspan-serve-*"))
 
 
