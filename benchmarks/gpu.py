@@ -2,7 +2,8 @@
 
 Every mechanism forward and in training, 4,096 to a million tokens, with padding, dropout and `torch.compile`; full
 attention by PyTorch with each of its kernels; FlashAttention's window, FlexAttention's, transformers' Longformer, LED
-and BigBird; training steps of 12 layers, prefill and decoding. First each mechanism is compared with the processor.
+and BigBird; training steps of 12 layers, prefill and decoding. First come the programs that have changed since they
+were last timed, at 65,536 tokens, then each mechanism is compared with the processor.
 
 Each row is written as soon as it is measured, into `results/gpu.jsonl`; a call ends when its `--budget` of seconds is
 spent, and the next one goes on where it ended. Beside what is measured stands what is predicted from launches on a
@@ -48,7 +49,8 @@ TOLERANCE = 6e-2
 
 
 def cells(lengths: Sequence[int]) -> list[Cell]:
-    """All rows, those that tell most first: few options, then short ones."""
+    """All rows, those that tell most first: `URGENT` ones, then comparisons with the processor, then those with few
+    options, then short ones."""
     rows: list[Cell] = []
     forms = [(name, False) for name, kind in MECHANISMS.items() if kind.bidirectional]
     forms += [(name, True) for name, kind in MECHANISMS.items() if kind.causal]
@@ -62,11 +64,29 @@ def cells(lengths: Sequence[int]) -> list[Cell]:
         Cell(side=name, work=work, tokens=tokens)
         for name, work, tokens in product(WRITERS, ("prefill", "decode"), lengths[:3])
     ]
+    rows += [
+        Cell(side=name, work=work, tokens=tokens, global_tokens=GLOBAL_TOKENS)
+        for name, work, tokens in product(WITH_GLOBALS, WORKS, lengths)
+    ]
     checks = [Cell(side=name, work="check", tokens=min(CHECKED, lengths[0]), causal=causal) for name, causal in forms]
-    return checks + sorted(rows, key=_importance)
+    urgent = [
+        cell
+        for name in URGENT
+        for cell in rows
+        if (cell.side == name and cell.work in WORKS and cell.tokens == MOST_FOLLOWED)
+        and not (cell.causal or cell.compiled or cell.dropout)
+    ]
+    return urgent + checks + sorted((cell for cell in rows if cell not in urgent), key=_importance)
 
 
 WORKS = ("forward", "training")
+URGENT = (
+    *("longformer", "bigbird", "reformer", "fusion", "poolingformer", "linear", "sdpa", "window", "flash-window"),
+    *("flex-window", "sparse", "routing"),
+)
+"""What is measured before everything else, at 65,536 tokens: programs that have changed since they were last timed, and
+what they are compared with."""
+WITH_GLOBALS, GLOBAL_TOKENS = ("longformer", "bigbird"), 16
 
 
 def _importance(cell: Cell) -> tuple[Any, ...]:
@@ -189,7 +209,9 @@ def predict(rows: Iterable[Cell], file: Path, setting: Setting, *, budget: float
 
     done, began = {Cell(**row["cell"]).key for row in finished(file)}, time.perf_counter()
     for cell in rows:
-        if cell.key in done or cell.side not in MECHANISMS or cell.work not in WORKS or cell.compiled:
+        if cell.key in done or cell.side not in MECHANISMS or cell.work not in WORKS:
+            continue
+        if cell.compiled or cell.global_tokens:
             continue
         if cell.tokens > MOST_FOLLOWED or time.perf_counter() - began > budget:
             continue
@@ -243,14 +265,15 @@ def run_cells(
             say("the device is lost to this process; call again to go on behind this row")
             return len(left) - number - 1
         if _is_cuda(setting):
-            free()
+            free(compiled=cell.compiled)
     return 0
 
 
-def free() -> None:
-    """Give back what a cell held on CUDA, its compiled graphs too."""
+def free(*, compiled: bool) -> None:
+    """Give back what a cell held on CUDA; compiled layers too, but not the programs that the next cells share."""
     gc.collect()
-    torch.compiler.reset()
+    if compiled:
+        torch.compiler.reset()
     torch.cuda.empty_cache()
 
 
@@ -258,6 +281,7 @@ def words_of(cell: Cell) -> str:
     """ "longformer, training, 65,536 tokens, padded" """
     options = [word for word in ("causal", "padded", "compiled") if getattr(cell, word)]
     options += [f"dropout {cell.dropout}"] if cell.dropout else []
+    options += [f"{cell.global_tokens} global tokens"] if cell.global_tokens else []
     return ", ".join([cell.side, cell.work, f"{cell.tokens:,} tokens", *options])
 
 

@@ -68,6 +68,7 @@ class Cell:
         padded: a quarter of the row is padding.
         dropout: of attention weights, in training.
         compiled: by `torch.compile`.
+        global_tokens: number of tokens at the beginning that see and are seen by all.
     """
 
     side: str
@@ -77,6 +78,7 @@ class Cell:
     padded: bool = False
     dropout: float = 0.0
     compiled: bool = False
+    global_tokens: int = 0
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -92,9 +94,12 @@ def hidden_states(cell: Cell, setting: Setting) -> Tensor:
 
 
 def tokens_of(cell: Cell, device: Any) -> Tokens:
-    """A mask `(1, T)` where a quarter is padding, and nothing where none is."""
-    real = cell.tokens - cell.tokens // 4
-    return Tokens(mask=(torch.arange(cell.tokens) < real)[None].to(device)) if cell.padded else Tokens()
+    """Masks `(1, T)` of real tokens, three quarters where the cell is padded, and of global ones where it has some."""
+    place = torch.arange(cell.tokens)[None]
+    mask = (place < cell.tokens - cell.tokens // 4).to(device) if cell.padded else None
+    is_global = (place < cell.global_tokens).to(device) if cell.global_tokens else None
+    tokens = Tokens(mask=mask, is_global=is_global)
+    return tokens if is_global is None else tokens.with_slots()
 
 
 def layer_of(cell: Cell, setting: Setting) -> nn.Module:

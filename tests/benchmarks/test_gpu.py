@@ -40,7 +40,9 @@ def test_every_mechanism_has_every_row() -> None:
     rows = cells(LENGTHS)
     assert len({row.key for row in rows}) == len(rows)
     for name, kind in MECHANISMS.items():
-        own = {row for row in rows if row.side == name and row.work in ("forward", "training")}
+        own = {
+            row for row in rows if row.side == name and row.work in ("forward", "training") and not row.global_tokens
+        }
         # Two lengths of padding, compiled or not; forward, training with dropout and without.
         assert len(own) == len(LENGTHS) * 2 * 2 * 3 * (kind.bidirectional + kind.causal)
     plain = [row for row in rows if not (row.padded or row.dropout or row.compiled)]
@@ -48,6 +50,15 @@ def test_every_mechanism_has_every_row() -> None:
         Cell(side="longformer", work="forward", tokens=4096, compiled=True)
     )
     assert {row.side for row in plain} > {*MECHANISMS, *CORES, "model-led", "hf-model-led"}
+
+
+def test_what_has_changed_is_timed_first() -> None:
+    rows = cells(LENGTHS)
+    first = rows[: next(number for number, row in enumerate(rows) if row.work == "check")]
+    assert {row.tokens for row in first} == {65_536}
+    assert {row.side for row in first} == set(gpu.URGENT)
+    longformer = {(row.work, row.padded, row.global_tokens) for row in first if row.side == "longformer"}
+    assert longformer == {(work, *of) for work in gpu.WORKS for of in ((False, 0), (True, 0), (False, 16))}
 
 
 def test_a_dry_run_on_a_device_that_is_not_there(tmp_path: Path) -> None:
@@ -59,7 +70,9 @@ def test_a_dry_run_on_a_device_that_is_not_there(tmp_path: Path) -> None:
     rows = [
         row
         for row in rows
-        if (row.padded and row.dropout and row.causal == (row.side in only_causal)) or row.side in others
+        if (row.padded and row.dropout and row.causal == (row.side in only_causal))
+        or row.side in others
+        or row.global_tokens
     ]
     with FakeCuda() as device:
         setting = replace(DRY, device=device)
