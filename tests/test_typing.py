@@ -32,7 +32,7 @@ output: torch.Tensor = longspan.attend(query, query, query, pattern=Window(4, 4)
 summary: longspan.Summary = longspan.summarize("A sentence. Another one.", sentences=1)
 lines: list[str] = summary.text.splitlines()
 found: longspan.DocumentAnswer = longspan.answer(Path("notes.txt"), "who?")
-likely: float = found.probability
+likely: float | None = found.probability
 attention = longspan.MECHANISMS["longformer"]().build(width=64, heads=4)
 config = longspan.LongspanConfig(hidden_size=8, num_attention_heads=2)
 model: longspan.LongspanModel = longspan.LongspanModel(config)
