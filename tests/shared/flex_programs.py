@@ -192,9 +192,7 @@ def resources(program: Program, capability: tuple[int, int]) -> Resources:
     major, minor = capability
     (function, _), meta = _run(program.name, program.source), program.meta
     constants = {(function.arg_names.index(name),): value for name, value in meta["constants"].items()}
-    attributes = {
-        (index,): [["tt.divisibility", 16]] for index, name in enumerate(meta["signature"]) if name in meta["aligned"]
-    }
+    attributes = {(index,): [_ALIGNED] for index, name in enumerate(meta["signature"]) if name in meta["aligned"]}
     source = ASTSource(function, meta["signature"], constants, attributes)
     target = GPUTarget("cuda", 10 * major + minor, 32)
     report = io.StringIO()

@@ -64,16 +64,19 @@ _POINTER = re.compile(
 )
 """Phrases that refer to something named before, anywhere in a sentence: "addresses this concern"."""
 _QUOTED = re.compile(r"“[^”]*”|\"[^\"]*\"")
-_NAMED_HERE = """
+_DOCUMENT = """
 paper article study work proposal document report enhancement section chapter thesis review survey book standard
-specification project meeting episode result results finding findings data time times moment point day days year years
-week month morning evening night season century people who that which whose as
+specification
 """
-_CLEAR_NOUNS = FUNCTION_WORDS | set(_NAMED_HERE.split())
+_CLEAR = """
+project meeting episode result results finding findings data time times moment point day days year years week month
+morning evening night season century people who that which whose as
+"""
+_CLEAR_NOUNS = FUNCTION_WORDS | set(f"{_DOCUMENT} {_CLEAR}".split())
 """Nouns after "this" or "these" that need no previous sentence, and words that begin a clause."""
 _OWN_SUBJECT = re.compile(
-    r"this (?:paper|article|study|work|proposal|document|report|enhancement|section|chapter|thesis|review|survey|book|"
-    r"standard|specification|(?-i:(?:[A-Z][a-z]+-)?[a-z]?[A-Z]{2,4}))\b"
+    rf"this (?:{'|'.join(_DOCUMENT.split())}"
+    r"|(?-i:(?:[A-Z][a-z]+-)?[a-z]?[A-Z]{2,4}))\b"
     r"|it (?:is|was|has been|had been|will be) (?:\w+ ){1,2}(?:that|to)\b"
     r"|such as\b|that said\b",
     re.IGNORECASE,
