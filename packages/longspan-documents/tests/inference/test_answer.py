@@ -186,7 +186,7 @@ def test_a_share_of_answerable_questions_lies_between_0_and_1(share: Any) -> Non
 
 @pytest.mark.parametrize(
     "question",
-    ["x" * 10_000, "what do " * 500, "Who " * 1_000, "is it the of and", "Wo schlafen die Tiere?", "1817", "?1?"],
+    ["x" * 10_000, "what do " * 500, "Who " * 1_000, "is it the of and", "1817", "?1?"],
 )
 def test_odd_questions_get_some_passages(question: str) -> None:
     found = longspan.answer(TEXT, question)

@@ -18,6 +18,7 @@ from longspan.data.text.sentences import count_of, count_words, split_words
 from longspan_documents.inference.answer import BY_WORDS
 from longspan_documents.inference.encoders import bundled_encoder
 from longspan_documents.inference.plain_encoder import plain_encoder
+from longspan_documents.inference.results import asks_in_english
 from longspan_documents.inference.summarize import NOT_KNOWN
 from longspan_documents.serve.requests import Answered
 from longspan_documents.serve.worker import JobRunner
@@ -304,3 +305,28 @@ def test_a_long_run_without_spaces_takes_work_in_proportion() -> None:
     for work in (lambda text: longspan.summarize(text, sentences=2), lambda text: longspan.answer(text, "屋顶")):
         work(long[:1_000])  # imports
         assert exponent(lines_run(work, long[:25_000]), lines_run(work, long), 4) < 1.1
+
+
+@pytest.mark.parametrize("question", ["Was kostet es?", "Qui a gagné ?", "¿Quién lo vio?", "Chi ha vinto?", "谁赢了？"])
+def test_a_short_question_in_another_language_gets_no_likelihood(question: str) -> None:
+    assert not asks_in_english(question)
+    found = longspan.answer("Anna won the race. It cost ten euros.", question)
+    assert len(found.passages) == 1
+    assert found.probability is None
+
+
+@pytest.mark.parametrize("question", ["Who is Le Pen?", "Los Angeles population", "Was it over?", "copper price", "x"])
+def test_names_and_key_words_count_as_english(question: str) -> None:
+    assert asks_in_english(question)
+
+
+def test_questions_asked_in_four_languages_and_in_english() -> None:
+    folder = Path(__file__).parents[4] / "benchmarks" / "questions"
+    foreign, english = [], []
+    for line in (folder / "multilingual.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        (foreign if row["asked"] == row["language"] else english).append(row["question"])
+    assert len(foreign) == 142
+    assert list(filter(asks_in_english, foreign)) == ["Cache-t-on au monde les défauts des programmes ?"]  # "t", "on"
+    assert len(english) == 77
+    assert all(map(asks_in_english, english))

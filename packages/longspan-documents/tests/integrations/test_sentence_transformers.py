@@ -79,6 +79,11 @@ def test_vectors_are_those_of_embed_and_folders_go_both_ways(
     assert {file.suffix for file in (tmp_path / "saved").rglob("*.*")} <= {".json", ".safetensors", ".md"}
 
 
+def test_texts_that_the_bundled_encoder_does_not_know_are_refused() -> None:
+    with pytest.raises(InputError, match=r"does not know 100% of the words of '公司的利润'.*encoder='multilingual'"):
+        sentence_transformer(device="cpu").encode(["Profits rose.", "公司的利润"])
+
+
 def test_the_module_among_others_and_with_gradients(lengthened: Path) -> None:
     modules = [Transformer(str(lengthened)), Pooling(24, pooling_mode="cls")]
     model = library.SentenceTransformer(modules=modules, device="cpu")

@@ -28,6 +28,7 @@ from longspan_documents.inference.results import (
     DocumentAnswer,
     RankedPassage,
     ScoredSentence,
+    asks_in_english,
     notes,
     quote_of,
     reads_english,
@@ -231,7 +232,7 @@ class Answerer:
         begin = time.perf_counter()
         question = " ".join(visible(question).split())
         weights, evidence = self._weights, self._index.evidence(question)
-        english = self._english and guess_language(question) == "en"
+        english = self._english and asks_in_english(question)
         if self._second is None:
             ranking = weights.ranking(evidence, answerable)
         elif not english:  # the vector of the question means nothing

@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import Literal, get_args
 
 from longspan.characters import mended_note
-from longspan.data.text.sentences import count_of, guess_language, split_words
+from longspan.data.text.sentences import FUNCTION_WORDS, count_of, guess_language, split_words
 from longspan.errors import InputError
 from longspan.settings import LARGEST, check_kind, show
 from longspan_documents.inference.verbs import Length
@@ -379,6 +379,32 @@ def reads_english(text: str) -> bool:
         return True
     common = {"the", "of", "and", "to", "that", "for", "with", "this", "are", "from", "by", "which", "it", "you", "we"}
     return sum(word in common for word in words) >= len(words) / 10 or _detected(sample) == "en"
+
+
+_FOREIGN_WORDS = """
+    der die das dem ein eine einen und ist sind wird werden wer wo wann warum wofür welche welcher welches nicht wie
+    viele wenn sie für sich
+    une est sont au aux ne qui que quoi quand où pourquoi comment quel quelle quels quelles combien dans pour avec
+    se una por qué quién quiénes cuándo cómo como cuál cuáles cuánto cuánta cuántos cuántas dónde es son para que
+    il lo gli della che chi cosa dove quando perché quale quali quanti sono nel con per di
+    um uma os das dos quem onde porque qual quais quantos não é são como em
+    het een wie waar waarom hoe welke hoeveel zijn niet
+    och är vad vem hur när var vilka vilken inte og hvad hvem hvor hvornår ikke på
+    co kto gdzie kiedy dlaczego jak jaki jakie ile jest są nie kdo kde proč kolik
+    bir ve nedir kim nerede neden nasıl hangi kaç
+"""
+FOREIGN_WORDS = frozenset(_FOREIGN_WORDS.split()) - FUNCTION_WORDS
+"""Function words of other languages in Latin letters, without those that are English too or parts of names."""
+
+
+def asks_in_english(question: str) -> bool:
+    """Whether a question is in English: in Latin letters, not begun with a function word of another language, and with
+    fewer of them than of English, or none. Names and key words alone count as English."""
+    if guess_language(question) != "en":
+        return False
+    words = split_words(question)
+    foreign = sum(word in FOREIGN_WORDS for word in words)
+    return foreign == 0 or (words[0] not in FOREIGN_WORDS and foreign < sum(word in FUNCTION_WORDS for word in words))
 
 
 def _detected(sample: str) -> str | None:

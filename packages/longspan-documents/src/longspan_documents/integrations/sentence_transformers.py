@@ -16,7 +16,7 @@ from longspan.checkpoints.loading import load_pair, load_tokenizer
 from longspan.imports import require
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
 from longspan.tasks.tokenizers import encode_sentences
-from longspan_documents.inference.embed import PooledEncoder, load_encoder
+from longspan_documents.inference.embed import PooledEncoder, check_words_known, load_encoder
 from longspan_documents.inference.encoders import BUNDLED, Encoder, padded
 
 LIBRARY, PURPOSE = "sentence_transformers", "longspan_documents.integrations.sentence_transformers"
@@ -26,14 +26,25 @@ modules = require(f"{LIBRARY}.sentence_transformer.modules", extra="sentence-tra
 
 class SentenceEmbedding(modules.InputModule):
     """A model trained for embeddings: texts in, normalised vectors out. The library loads saved models only with
-    `SentenceTransformer(folder, trust_remote_code=True)`, like all modules that are not its own."""
+    `SentenceTransformer(folder, trust_remote_code=True)`, like all modules that are not its own.
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    Args:
+        bundled: the bundled encoder, if the model is a copy of it; texts whose words it does not know are refused.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, bundled: Encoder | None = None) -> None:
         super().__init__()
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self._bundled = model, tokenizer, bundled
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Tokenises a batch, without truncation, into ids and an attention mask."""
+        """Tokenises a batch, without truncation, into ids and an attention mask.
+
+        Raises:
+            InputError: the bundled encoder does not know half of the words of a text.
+        """
+        if self._bundled is not None:
+            for text in inputs:
+                check_words_known(text, self._bundled)
         encoded = encode_sentences([mend((prompt or "") + text)[0] for text in inputs], self.tokenizer)
         ids, real = padded(encoded, self.tokenizer.pad_token_id)
         return {"input_ids": ids, "attention_mask": real}
@@ -72,8 +83,12 @@ def sentence_transformer(source: str | Path | None = None, **options: Any) -> An
         first = modules.Transformer(str(source), processing_kwargs=whole, do_lower_case=encoder.pooling.lower)
         pooling = modules.Pooling(encoder.dimensions, pooling_mode=encoder.pooling.mode)
         return library.SentenceTransformer(modules=[first, pooling, modules.Normalize()], **options)
+    bundled = None
     if source is None:  # loaded without transformers
+        bundled = encoder
         model = LongspanForSentenceEmbedding(LongspanConfig.from_pretrained(BUNDLED))
         model.load_state_dict(encoder.model.state_dict())
         encoder = Encoder(model.eval(), load_tokenizer(BUNDLED))
-    return library.SentenceTransformer(modules=[SentenceEmbedding(encoder.model, encoder.tokenizer)], **options)
+    return library.SentenceTransformer(
+        modules=[SentenceEmbedding(encoder.model, encoder.tokenizer, bundled)], **options
+    )

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longspan.characters import on_one_line
-from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
 from longspan.model_files import read_json
@@ -40,7 +39,7 @@ from longspan_documents.inference.ranking import (
     query_stems,
     stems_of,
 )
-from longspan_documents.inference.results import DocumentAnswer, RankedPassage, notes, reads_english
+from longspan_documents.inference.results import DocumentAnswer, RankedPassage, asks_in_english, notes, reads_english
 from longspan_documents.inference.verbs import ANSWERABLE
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage
@@ -224,7 +223,7 @@ class SearchIndex(GrowingIndex):
         question = " ".join(question.split())
         columns, rarities = self._columns(question)
         kind = "words" if self._questions is None else "encoder" if self._list["encoder"] else "index"
-        asked_in_english = guess_language(question) == "en"
+        asked_in_english = asks_in_english(question)
         if kind == "index" and not asked_in_english:  # the vector of the question means nothing
             kind = "words"
         weights = load_weights()[kind]
