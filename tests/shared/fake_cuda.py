@@ -126,11 +126,12 @@ class FakeCuda(TorchDispatchMode):
 
     Args:
         values: whether floating-point values are computed; otherwise only their sizes are known.
+        capability: compute capability of the device.
     """
 
-    def __init__(self, *, values: bool = True) -> None:
+    def __init__(self, *, values: bool = True, capability: tuple[int, int] = (9, 0)) -> None:
         super().__init__()
-        self.values = values
+        self.values, self.capability = values, capability
 
     def __enter__(self) -> torch.device:  # type: ignore[override]
         LAYOUT_CACHE.clear()  # layouts on another device of the same name
@@ -143,7 +144,7 @@ class FakeCuda(TorchDispatchMode):
             (torch, "tensor", _copied(torch.tensor)),
             (torch, "as_tensor", _copied(torch.as_tensor)),
             (torch.cuda, "_lazy_init", lambda: None),
-            (torch.cuda, "get_device_capability", lambda device=CUDA: (9, 0)),
+            (torch.cuda, "get_device_capability", lambda device=CUDA: self.capability),
             (torch.backends.cuda, "is_flash_attention_available", lambda: True),
             (torch.cuda, "get_rng_state", lambda device=CUDA: torch.get_rng_state()),
             (torch.cuda, "set_rng_state", lambda state, device=CUDA: torch.set_rng_state(state)),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend import adding, dense, flex, reference
+from longspan.ops.attend import adding, dense, flex, flex_options, reference
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.dense import DENSE_PAIRS, HEADS_NUMBERS, MASK_NUMBERS
 from longspan.ops.runtime import derivatives_of
@@ -81,14 +81,19 @@ def dense_serves(call: Call) -> bool:
     return rows * heads * pairs <= MASK_NUMBERS and (heads == 1 or heads * pairs <= HEADS_NUMBERS)
 
 
+def window_serves(call: Call) -> bool:
+    """Whether PyTorch's FlashAttention supports a window, and FlexAttention is not faster on this device."""
+    if not dense.flash_serves(call):
+        return False
+    return not (flex_options.is_faster_on_windows(call.query.device) and flex.flex_serves(call))
+
+
 BACKENDS = {
     "kernel": Backend(compute=dense.attend_full, serves=full_serves, with_terms=False, derivatives=1),
     "single": Backend(compute=dense.attend_single, serves=single_serves, with_terms=False, in_graph=False),
     # As many scores as keys, in steps that a graph fuses.
     "step": Backend(compute=reference.attend_reference, serves=lambda call: call.query.shape[2] == 1, in_graph=True),
-    "window": Backend(
-        compute=dense.attend_window, serves=dense.window_serves, with_terms=False, in_graph=False, on_gpu=True
-    ),
+    "window": Backend(compute=dense.attend_window, serves=window_serves, with_terms=False, on_gpu=True),
     "masked": Backend(
         compute=dense.attend_masked, serves=dense.masked_serves, with_terms=False, in_graph=False, on_gpu=True
     ),

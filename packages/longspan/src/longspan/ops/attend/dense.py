@@ -34,6 +34,8 @@ SHORT = 160
 """Up to this many keys, the backward pass of the CPU kernel is faster in float32 than in half precision: 3 times at 16,
 1.6 times at 100."""
 
+MOST_INT32 = (1 << 31) - 1
+
 
 def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """Computes `F.scaled_dot_product_attention`, `(B, H, T, Dv)`, in the fastest precision; `options` are its keyword
@@ -94,7 +96,7 @@ def attend_single(call: Call) -> Tensor:
     return scaled(near_call.query, near_call.key, near_call.value, dropout_p=call.dropout_prob, scale=call.scale)
 
 
-def window_serves(call: Call) -> bool:
+def flash_serves(call: Call) -> bool:
     """Whether PyTorch's FlashAttention supports a call without terms: on a GPU, in half precision, without globals,
     padding and dropout, over a contiguous window of keys at the positions of the queries."""
     query = call.query
@@ -112,12 +114,12 @@ def window_serves(call: Call) -> bool:
         and query.shape[-1] == call.value.shape[-1]
         and query.shape[-1] % 8 == 0
         and query.shape[-1] <= 256
-        and not torch.compiler.is_compiling()
         and not torch.are_deterministic_algorithms_enabled()  # FlashAttention accumulates gradients in any order
         and _flash_attention_has_windows(query.device)
     )
 
 
+@torch.compiler.assume_constant_result
 def _flash_attention_has_windows(device: torch.device) -> bool:
     """Whether PyTorch's FlashAttention is available, enabled, and supports windows, as since 2.11."""
     if not (torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.is_flash_attention_available()):
@@ -142,7 +144,8 @@ def attend_window(call: Call) -> Tensor:
     first, last, _ = call.pattern.reach()
     query, key, value = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (call.query, call.key, call.value))
     ends = _ends_of_rows(batch, length, call.query.device)
-    options: dict[str, Any] = {"scale": call.scale, "window_size": (min(-first, length), min(last, length))}
+    # A window wider than the row is the whole row; `min(…, length)` would be symbolic in a compiled graph.
+    options: dict[str, Any] = {"scale": call.scale, "window_size": (min(-first, MOST_INT32), min(last, MOST_INT32))}
     context: Any = varlen_attn(query, key, value, ends, ends, length, length, **options)
     return context.unflatten(0, (batch, length)).transpose(1, 2)
 

@@ -26,6 +26,19 @@ ONE_BLOCK = {"num_stages": 1}
 WIDTH, SHORT = 64, 128
 """Width of heads that these options are for; wider ones have smaller tiles by default. Fewer queries than `SHORT` are
 served by another program, for decoding."""
+SPEED_ON_WINDOWS = {8: 0.9, 9: 2.9, 10: 2.9, 12: 0.9}
+"""Speed of FlexAttention on windows, relative to PyTorch's FlashAttention 2, by major compute capability.
+
+0.9 is published for an A100 (https://pytorch.org/blog/flexattention/). FlashAttention 2 uses little of Hopper: of a
+window of 128 tokens to each side it computed 76 TFLOP/s on an H200, and FlexAttention's published number is 224.
+Blackwell has not been measured: its data-centre devices (10) are taken to be like Hopper, the others (12) like Ampere.
+"""
+
+
+@torch.compiler.assume_constant_result
+def is_faster_on_windows(device: torch.device) -> bool:
+    """Whether FlexAttention is faster on windows than PyTorch's FlashAttention 2 on this CUDA device."""
+    return SPEED_ON_WINDOWS.get(torch.cuda.get_device_capability(device)[0], 1.0) > 1.0
 
 
 def program_options(query: Tensor, *, products: bool = False) -> dict[str, Any]:
