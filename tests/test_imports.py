@@ -76,6 +76,13 @@ def test_transformers_knows_our_models_whatever_came_first(folder: Path) -> None
     assert result.returncode == 0, result.stderr
 
 
+def test_attention_is_imported_without_the_compiler() -> None:
+    """It takes longer to import than everything else together."""
+    used = "import sys, longspan; longspan.attend; longspan.MECHANISMS['fusion']"
+    result = _run(f"{used}; assert 'torch._dynamo' not in sys.modules", folder=Path.cwd())
+    assert result.returncode == 0, result.stderr
+
+
 def _run(code: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import docx
@@ -212,6 +214,25 @@ def test_a_quoted_turn_keeps_its_speaker(scorer: Path, tmp_path: Path, capsys: p
 
 def test_a_path_is_a_file(scorer: Path, document: Path) -> None:
     assert longspan.summarize(document, 2, scorer).sentences == longspan.summarize(TEXT, 2, scorer).sentences
+
+
+@pytest.mark.slow
+def test_a_short_file_is_read_without_pytorch(tmp_path: Path) -> None:
+    """Importing it takes longer than everything else. The sentences and scores are those of `longspan.summarize`."""
+    file = tmp_path / "topics.txt"
+    file.write_text("\n\n".join(topics[name] for name in ("with", "try", "class")), encoding="utf-8")
+    code = (
+        "import sys; from longspan.cli import main; main(['summarize', sys.argv[1], '--json']); "
+        "assert not {'torch', 'transformers', 'langdetect'}.intersection(sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
+    (found,) = json.loads(result.stdout)
+    expected = longspan.summarize(file)
+    assert [sentence["text"] for sentence in found["sentences"]] == [sentence.text for sentence in expected.sentences]
+    assert [sentence["score"] for sentence in found["sentences"]] == pytest.approx(
+        [sentence.score for sentence in expected.sentences], abs=2e-4
+    )
+    assert found["tokens"] == expected.tokens
 
 
 def test_one_model_for_many_texts(scorer: Path) -> None:

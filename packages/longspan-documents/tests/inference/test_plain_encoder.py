@@ -13,12 +13,13 @@ import torch
 
 from longspan.errors import InputError
 from longspan.ops.tiles.pooling import pool_reference
+from longspan_documents.gelu import gelu
 from longspan_documents.inference.encoders import BUNDLED, bundled_encoder
 from longspan_documents.inference.plain_encoder import (
     LONGEST,
     PlainEncoder,
     attend,
-    gelu,
+    attend_near,
     normed,
     plain_encoder,
     pooled,
@@ -37,20 +38,38 @@ def test_questions_have_the_vectors_that_pytorch_gives() -> None:
     assert plain_encoder().dimensions == expected.shape[1]
 
 
-@pytest.mark.parametrize("sentences", [0, 1, 2, 5, 11])
+@pytest.mark.parametrize("sentences", [0, 1, 2, 5, 11, 60])
 def test_a_text_has_the_vectors_that_pytorch_gives(sentences: int) -> None:
     """Eleven sentences reach far beyond the window of 32 tokens, and that of 128 in pools."""
     texts, firsts = PROSE[:sentences], list(range(0, sentences, 5))
     expected = bundled_encoder().embed_document(texts, firsts)
-    assert plain_encoder().embed_document(texts, firsts) == pytest.approx(expected, abs=2e-6)
+    found, tokens = plain_encoder().read_document(texts, firsts)
+    assert found == pytest.approx(expected, abs=2e-6)
+    assert tokens == bundled_encoder().read_document(texts)[1]
     if sentences == 11:
-        encoded = plain_encoder().tokenizer(" ".join(texts), add_special_tokens=False)["input_ids"]
-        assert 800 < len(encoded) < LONGEST
+        assert 800 < tokens < LONGEST
 
 
 def test_a_long_text_goes_through_pytorch() -> None:
-    texts = PROSE[:15]
-    assert (plain_encoder().embed_document(texts) == bundled_encoder().embed_document(texts)).all()
+    texts = PROSE[:150]
+    found, tokens = plain_encoder().read_document(texts)
+    assert tokens > LONGEST
+    assert (found == bundled_encoder().embed_document(texts)).all()
+
+
+@pytest.mark.parametrize(("length", "stride", "first", "last"), [(301, 1, -32, 32), (301, 4, -126, 126), (5, 4, -3, 0)])
+def test_attention_in_blocks_is_that_of_all_pairs(length: int, stride: int, first: int, last: int) -> None:
+    random = np.random.default_rng(0)
+    query = random.normal(size=(2, length, 7))
+    key, value = random.normal(size=(2, 2, -(-length // stride), 7))
+    offsets = stride * np.arange(key.shape[1]) - np.arange(length)[:, None]
+    dense = attend(query, key, value, (offsets >= first) & (offsets <= last))
+    assert attend_near(query, key, value, first, last, stride) == pytest.approx(dense, abs=1e-12)
+
+
+def test_a_query_far_from_every_key_gathers_nothing() -> None:
+    states = np.ones((1, 200, 3))
+    assert not attend_near(states, states, states, 500, 600).any()
 
 
 def test_parts_are_those_of_pytorch() -> None:

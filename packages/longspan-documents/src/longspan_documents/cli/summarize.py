@@ -58,10 +58,11 @@ def summarize(
     _check_outputs(files, options, picture, html)
     # Every file is read before any is summarised, so that an error in the last one is found first.
     documents = [read_file(file, options) for file in files]
+    characters = sum(len(document.text) for document in documents)
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
     done = []
     options = options if pieces is None else replace(options, stream=pieces)
-    summaries = summarize_documents(summarizer_in(options), documents, options)
+    summaries = summarize_documents(summarizer_in(options, characters), documents, options)
     for file, document, summary in zip(files, documents, summaries, strict=True):
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:

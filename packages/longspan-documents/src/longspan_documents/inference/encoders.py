@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +58,11 @@ def one_thread() -> Iterator[None]:
 
     A number that the user has set is kept: in the environment, or by `torch.set_num_threads` (unless it equals the
     default of PyTorch, which is indistinguishable from no setting). Other threads of the process keep their number.
+    Without PyTorch in the process, there is nothing to set.
     """
+    if "torch" not in sys.modules:
+        yield
+        return
     import torch
 
     before = torch.get_num_threads()

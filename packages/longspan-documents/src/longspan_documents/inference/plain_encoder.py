@@ -1,9 +1,7 @@
-"""The bundled encoder in NumPy, for questions and the few sentences that are shown: importing PyTorch takes longer than
-querying an index.
+"""The bundled encoder in NumPy: importing PyTorch takes longer than querying an index or reading a short document.
 
 It computes the network of `longspan.models.heads.sentence_network.EmbeddingNetwork` with the same weights, and returns
-the same vectors except for rounding. Attention is computed densely, so it is for short texts; texts of more than
-`LONGEST` tokens are passed to PyTorch.
+the same vectors except for rounding. Texts of more than `LONGEST` tokens are passed to PyTorch, which is faster.
 
 Shape legend: T tokens, E width, H heads, D head width, M pools, N sentences, P passages.
 """
@@ -23,6 +21,7 @@ import numpy as np
 from longspan.characters import mend
 from longspan.errors import InputError, last_line
 from longspan.tasks.tokenizers import encode_sentences
+from longspan_documents.gelu import gelu
 from longspan_documents.inference.encoders import (
     BUNDLED,
     SCALE,
@@ -32,8 +31,10 @@ from longspan_documents.inference.encoders import (
     of_length_one,
 )
 
-LONGEST = 1_024
-"""Maximum length in tokens of a text that is computed here: its dense scores take 16 MB."""
+LONGEST = 8_192
+"""Maximum length in tokens of a text that is computed here."""
+BLOCK = 128
+"""Queries whose scores are computed at once."""
 
 PARTS = {
     "activation_function": "gelu",
@@ -78,10 +79,8 @@ class Layer:
     def _attention(self, hidden: np.ndarray) -> np.ndarray:
         """Window attention, followed by attention over pools of its output (Poolingformer, arXiv 2105.04371): `(T, E)`
         → `(T, E)`."""
-        places = np.arange(len(hidden))
         query, key, value = (self._heads(f"attention.{name}", hidden) for name in ("query", "key", "value"))
-        offsets = places - places[:, None]
-        total = merged(attend(query, key, value, (offsets >= -self.left) & (offsets <= self.right)))
+        total = merged(attend_near(query, key, value, -self.left, self.right))
         if self.pools is not None:
             left, right, stride = self.pools
             query, key, value = (self._heads(f"attention.pooled_{name}", total) for name in ("query", "key", "value"))
@@ -89,9 +88,8 @@ class Layer:
             kernel = weights[0].shape[1]
             key, value = (pooled(states, weight, stride) for states, weight in zip((key, value), weights, strict=True))
             # A pool is attended to if its whole kernel is in the window.
-            offsets = places[::stride] - places[:, None]
-            seen = (offsets >= kernel // 2 - left) & (offsets <= right - (kernel - 1 - kernel // 2))
-            total = total + merged(attend(query, key, value, seen))
+            first, last = kernel // 2 - left, right - (kernel - 1 - kernel // 2)
+            total = total + merged(attend_near(query, key, value, first, last, stride))
         return self._linear("attention.output", total)
 
     def _linear(self, name: str, hidden: np.ndarray) -> np.ndarray:
@@ -106,12 +104,30 @@ class Layer:
         return normed(hidden, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], self.eps)
 
 
+def attend_near(
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, first: int, last: int, stride: int = 1
+) -> np.ndarray:
+    """Softmax attention of queries `(H, T, D)` over the keys `(H, S, D)` around each: key j, at place `stride` · j, is
+    visible to the query at place i if `first` ≤ `stride` · j − i ≤ `last`. Returns `(H, T, D)`, in time and memory
+    linear in T."""
+    queries, keys = np.arange(query.shape[1]), stride * np.arange(key.shape[1])
+    context = np.empty_like(query)
+    for start in range(0, len(queries), BLOCK):
+        rows = queries[start : start + BLOCK, None]
+        low, high = np.searchsorted(keys, (rows[0, 0] + first, rows[-1, 0] + last + 1))
+        offsets = keys[low:high] - rows
+        visible = (offsets >= first) & (offsets <= last)
+        near = query[:, start : start + BLOCK], key[:, low:high], value[:, low:high]
+        context[:, start : start + BLOCK] = attend(*near, visible)
+    return context
+
+
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
     """Softmax attention of queries `(H, T, D)` over `visible` `(T, S)` keys `(H, S, D)`: `(H, T, D)`, 0 if no key is
     visible."""
     scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
     scores = np.where(visible, scores, np.float32(-1e30))
-    weights = np.exp(scores - scores.max(-1, keepdims=True)) * visible
+    weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-1e30)) * visible
     return weights / np.maximum(weights.sum(-1, keepdims=True), np.float32(1e-30)) @ value
 
 
@@ -139,31 +155,6 @@ def normed(hidden: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float)
     """LayerNorm of `(…, E)`."""
     centred = hidden - hidden.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
-
-
-STEPS, FURTHEST = 128, 6
-"""Number of table steps per unit, and the end of the table of erf: beyond it erf is 1 in float32."""
-
-
-@lru_cache(maxsize=1)
-def _erf_table() -> tuple[np.ndarray, np.ndarray]:
-    nodes = np.arange(STEPS * FURTHEST + 1) / STEPS
-    return np.array([math.erf(node) for node in nodes]), 2 / math.sqrt(math.pi) * np.exp(-(nodes**2))
-
-
-def gelu(hidden: np.ndarray) -> np.ndarray:
-    """x·Φ(x), as PyTorch's GELU, accurate to float32 rounding.
-
-    NumPy has no erf; it is computed by a third-order Taylor series around the nearest table entry, with an error of
-    1e-10.
-    """
-    values, slopes = _erf_table()
-    size = np.minimum(np.abs(hidden) / math.sqrt(2), FURTHEST)
-    nearest = np.rint(size * STEPS).astype(np.int64)
-    node = nearest / STEPS
-    step = size - node
-    erf = values[nearest] + slopes[nearest] * step * (1 - node * step + (2 * node**2 - 1) / 3 * step**2)
-    return (hidden * (0.5 + 0.5 * np.copysign(erf, hidden))).astype(hidden.dtype)
 
 
 class PlainEncoder:
@@ -213,18 +204,21 @@ class PlainEncoder:
             sentences: the N sentences in order; there may be none.
             firsts: P increasing indices of the first sentences of passages; a passage ends where the next begins.
         """
+        return self.read_document(sentences, firsts)[0]
+
+    def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
+        """Returns the vectors of `embed_document`, and the number of tokens."""
         encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
-        if not encoded:
-            return np.zeros((0, self.dimensions), np.float32)
-        if sum(map(len, encoded)) > LONGEST:
-            return bundled_encoder().embed_document(sentences, firsts)
-        if self.tokenizer.unknown_share(" ".join(sentences)) > UNKNOWN:
-            return np.zeros((len(encoded) + len(firsts), self.dimensions), np.float32)
+        tokens = sum(map(len, encoded))
+        if not encoded or self.tokenizer.unknown_share(" ".join(sentences)) > UNKNOWN:
+            return np.zeros((len(encoded) + len(firsts), self.dimensions), np.float32), tokens
+        if tokens > LONGEST:
+            return bundled_encoder().read_document(sentences, firsts)
         states = self._states(np.array([token for ids in encoded for token in ids]))
         sums = np.add.reduceat(states, np.cumsum([0, *map(len, encoded[:-1])]))
         if len(firsts):
             sums = np.concatenate([sums, np.add.reduceat(sums, np.asarray(firsts))])
-        return of_length_one(sums @ self._rest["projection.weight"].T)
+        return of_length_one(sums @ self._rest["projection.weight"].T), tokens
 
     def _states(self, tokens: np.ndarray) -> np.ndarray:
         """Returns the last hidden state of each token times its weight: `(T,)` ids → `(T, E)`."""

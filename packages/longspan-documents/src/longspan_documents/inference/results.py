@@ -366,8 +366,9 @@ def further_note(document: Document, summary: Summary) -> str | None:
 def reads_english(text: str) -> bool:
     """Whether a text is English, judged by samples; always true for less than 40 words in Latin letters.
 
-    In English prose, the most common words make up a tenth of the text. If they do not (code, tables, lists of
-    references, other languages), langdetect decides if it is installed (extra 'documents'); it takes a while to load.
+    In English prose, the most common words make up a tenth of the text, and in technical texts almost, without function
+    words of other languages. If they do not (code, tables, lists of references, other languages), langdetect decides if
+    it is installed (extra 'documents'); it takes a while to load.
     """
     if guess_language(text) != "en":  # another script
         return False
@@ -378,7 +379,9 @@ def reads_english(text: str) -> bool:
     if len(words) < 40:
         return True
     common = {"the", "of", "and", "to", "that", "for", "with", "this", "are", "from", "by", "which", "it", "you", "we"}
-    return sum(word in common for word in words) >= len(words) / 10 or _detected(sample) == "en"
+    share = sum(word in common for word in words) / len(words)
+    foreign = sum(word in FOREIGN_WORDS for word in words) / len(words)
+    return share >= 0.1 or (share >= 0.07 and foreign <= 0.005) or _detected(sample) == "en"
 
 
 _FOREIGN_WORDS = """

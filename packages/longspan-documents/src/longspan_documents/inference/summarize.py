@@ -24,6 +24,7 @@ from longspan.errors import InputError
 from longspan.options import expand_options
 from longspan.settings import check_kind, show
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, one_thread
+from longspan_documents.inference.plain_encoder import PlainEncoder, plain_encoder
 from longspan_documents.inference.results import (
     Extent,
     ScoredSentence,
@@ -74,6 +75,8 @@ UNRELIABLE = {
     "play": "picking sentences is unreliable for plays: a plot is in no few lines of one",
 }
 """Notes for kinds of documents that picked sentences do not summarise, or only in part."""
+BRIEF = 40_000
+"""Number of characters that are read sooner without PyTorch than PyTorch is imported."""
 NEWEST = 4
 """Of a changelog, only the newest releases are read, with at least this number of words for each of the summary."""
 _INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
@@ -111,9 +114,19 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     return replace(summary, note=notes(summary.note, halves=halves))
 
 
-def summarizer_in(options: Summarize) -> Summarizer:
-    """Returns the model that the options specify, loaded."""
+def summarizer_in(options: Summarize, characters: int | None = None) -> Summarizer:
+    """Returns the model that the options specify, loaded.
+
+    Args:
+        characters: number of characters of all documents to summarise in this process, if they are known. The bundled
+            model reads up to `BRIEF` in NumPy, without importing PyTorch.
+    """
     model = options.model
+    named = (model, options.decoding, options.device, options.dtype, options.encoder)
+    if characters is not None and characters <= BRIEF and all(option is None for option in named):
+        if options.language is not None:
+            check_language(options.language)
+        return _picking(options.language, None, plain=True)
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
     if options.device is not None or options.dtype is not None:
@@ -190,9 +203,13 @@ def load_summarizer(
 
 
 @lru_cache(maxsize=2)
-def _picking(language: str | None, device: str | None, judge: SentenceEncoder | None = None) -> Summarizer:
-    """Returns the bundled model; `judge` replaces its encoder in comparisons of sentences and query."""
-    scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder(device), judge)
+def _picking(
+    language: str | None, device: str | None, judge: SentenceEncoder | None = None, plain: bool = False
+) -> Summarizer:
+    """Returns the bundled model, with `plain` in NumPy; `judge` replaces its encoder in comparisons of sentences and
+    query."""
+    encoder = plain_encoder() if plain else bundled_encoder(device)
+    scorer = PackageScorer(Picker.load(WEIGHTS), encoder, judge)
     return Extractive(scorer, english_only=True, language=language)
 
 
@@ -340,7 +357,7 @@ class PackageScorer:
         judge: another encoder for the similarity to a query.
     """
 
-    def __init__(self, picker: Picker, encoder: Encoder, judge: SentenceEncoder | None = None) -> None:
+    def __init__(self, picker: Picker, encoder: Encoder | PlainEncoder, judge: SentenceEncoder | None = None) -> None:
         self.picker = picker
         self.encoder = encoder
         self.judge = judge
@@ -394,7 +411,7 @@ class ModelScorer:
 
 
 def embedded_sentences(
-    document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder
+    document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder | PlainEncoder
 ) -> tuple[Sentences, int]:
     """Compute the features of a document's sentences; returns them and the number of tokens that were read.
 

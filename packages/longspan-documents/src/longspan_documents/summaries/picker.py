@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from longspan.data.text.sentences import count_words, holders_of, split_words
 from longspan.errors import InputError
+from longspan_documents.gelu import gelu
 from longspan_documents.summaries.clues import (
     FEWEST_WORDS,
     Sentences,
@@ -32,9 +33,6 @@ from longspan_documents.summaries.clues import (
 )
 from longspan_documents.summaries.query import Relevance, chances_about
 from longspan_documents.summaries.selection import cover, with_length, word_table, worth_of_sentences
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 STRETCH = 150
 """Approximate words of a stretch; an abstract has as many, or more."""
@@ -304,14 +302,11 @@ class Picker:
 
     def scores(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Features `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations within the document."""
-        import torch
-        from torch.nn.functional import gelu, linear
-
-        of: dict[str, Tensor] = {name: torch.from_numpy(np.asarray(value)) for name, value in self.weights.items()}
-        known = ((torch.from_numpy(values) - of["clues.mean"]) / of["clues.spread"]).clamp(-BOUND, BOUND)
-        meaning = linear(torch.from_numpy(vectors), of["vector.weight"], of["vector.bias"])
-        hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
-        return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
+        of = self.weights
+        known = np.clip((values - of["clues.mean"]) / of["clues.spread"], -BOUND, BOUND)
+        meaning = vectors @ of["vector.weight"].T + of["vector.bias"]
+        hidden = gelu(np.concatenate([known, meaning], -1) @ of["hidden.weight"].T + of["hidden.bias"])
+        return standardised(hidden @ of["score.weight"] + of["score.bias"])
 
     def share_of_centrality(self, document: Sentences) -> float:
         """Returns the share of word centrality in the selection, between 0 and 1, which grows with the distance from

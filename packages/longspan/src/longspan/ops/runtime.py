@@ -93,6 +93,13 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
     return looked_up
 
 
+def constant_in_graphs(function: Callable[P, R]) -> Callable[P, R]:
+    """Marks a function of the device or the settings, whose result a compiled graph holds as a constant: as
+    `torch.compiler.assume_constant_result`, which imports the compiler, and that takes seconds."""
+    function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+    return function
+
+
 class _Pass(threading.local):
     entries: dict[Hashable, tuple[Any, Any]] | None = None
 

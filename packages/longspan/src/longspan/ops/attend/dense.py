@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call, mask_of_slots, patterns_of_rows
-from longspan.ops.runtime import SIZES, cached, full_precision, half_way, shared_in_pass
+from longspan.ops.runtime import SIZES, cached, constant_in_graphs, full_precision, half_way, shared_in_pass
 from longspan.ops.tiles.layout import traits_of
 from longspan.patterns import Causal, Pattern
 
@@ -119,7 +119,7 @@ def flash_serves(call: Call) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result
+@constant_in_graphs
 def _flash_attention_has_windows(device: torch.device) -> bool:
     """Whether PyTorch's FlashAttention is available, enabled, and supports windows, as since 2.11."""
     if not (torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.is_flash_attention_available()):

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longspan.ops.runtime import constant_in_graphs
+
 HALF = {"fwd_num_warps": 8}
 """Of 128 queries and 4 warps by default, in half precision."""
 BEFORE_HOPPER = {"bwd_BLOCK_M1": 32, "bwd_BLOCK_N1": 64, "bwd_BLOCK_M2": 64, "bwd_BLOCK_N2": 32}
@@ -35,7 +37,7 @@ Blackwell has not been measured: its data-centre devices (10) are taken to be li
 """
 
 
-@torch.compiler.assume_constant_result
+@constant_in_graphs
 def is_faster_on_windows(device: torch.device) -> bool:
     """Whether FlexAttention is faster on windows than PyTorch's FlashAttention 2 on this CUDA device."""
     return SPEED_ON_WINDOWS.get(torch.cuda.get_device_capability(device)[0], 1.0) > 1.0
