@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from longspan.attention.parts.state import SLACK, RecurrentLayer, SourceLayer, WindowLayer
+from longspan.attention.parts.state import ROOM, SLACK, GrowingLayer, RecurrentLayer, SourceLayer, WindowLayer
 from longspan.errors import InputError
 
 
@@ -21,6 +21,66 @@ def pieces(*lengths, rows=2):
 
 def bytes_of(layer):
     return layer.keys.untyped_storage().nbytes() + layer.values.untyped_storage().nbytes()
+
+
+CHANGES = {
+    "crop": lambda layer: layer.crop(-1),
+    "reorder": lambda layer: layer.reorder_cache(torch.tensor([1, 1])),
+    "select": lambda layer: layer.batch_select_indices(torch.tensor([1, 0])),
+    "repeat": lambda layer: (layer.batch_repeat_interleave(2), layer.batch_select_indices(torch.tensor([0, 3]))),
+    "reset": lambda layer: layer.reset(),
+    "nothing": lambda layer: None,
+}
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2 * ROOM), st.sampled_from(list(CHANGES)), st.integers(0, 2)), max_size=7),
+)
+def test_a_growing_layer_holds_what_the_one_of_transformers_holds(steps):
+    """In steps with gradients, without, and in inference mode, whatever is done to the tensors in between."""
+    own, theirs = GrowingLayer(), DynamicLayer()
+    for size, change, mode in steps:
+        states = torch.randn(2, 2, size, 3), torch.randn(2, 2, size, 5)
+        with (torch.enable_grad, torch.no_grad, torch.inference_mode)[mode]():
+            for found, expected in zip(own.update(*states), theirs.update(*states), strict=True):
+                assert torch.equal(found, expected)
+        CHANGES[change](own)
+        CHANGES[change](theirs)
+        assert own.get_seq_length() == theirs.get_seq_length()
+
+
+def test_steps_of_a_growing_layer_copy_nothing_until_it_is_full():
+    layer, addresses = GrowingLayer(), set()
+    with torch.no_grad():
+        layer.update(torch.randn(1, 2, 1000, 3), torch.randn(1, 2, 1000, 3))
+        for _ in range(ROOM + 1):
+            before = layer.update(torch.ones(1, 2, 1, 3), torch.ones(1, 2, 1, 3))
+            addresses.add((before[0].data_ptr(), before[1].data_ptr()))
+        assert len(addresses) == 1
+        layer.update(torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 1, 3))
+        assert layer.keys.data_ptr() not in addresses
+    assert before[0].shape[2] == 1000 + ROOM + 1
+    assert bool((before[0][:, :, 1000:] == 1).all())
+
+
+def test_copies_of_a_growing_layer_grow_apart():
+    layer = GrowingLayer()
+    with torch.no_grad():
+        for size in (5, 1):
+            layer.update(torch.zeros(1, 1, size, 2), torch.zeros(1, 1, size, 2))
+        other = copy.deepcopy(layer)
+        layer.update(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2))
+        other.update(torch.full((1, 1, 1, 2), 2.0), torch.full((1, 1, 1, 2), 2.0))
+    assert layer.keys[0, 0, :, 0].tolist() == [0, 0, 0, 0, 0, 0, 1]
+    assert other.keys[0, 0, :, 0].tolist() == [0, 0, 0, 0, 0, 0, 2]
+
+
+def test_a_batch_of_another_size_is_refused_as_by_transformers():
+    layer = GrowingLayer()
+    with torch.no_grad():
+        layer.update(torch.zeros(2, 1, 3, 2), torch.zeros(2, 1, 3, 2))
+        with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+            layer.update(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 1, 2))
 
 
 @given(

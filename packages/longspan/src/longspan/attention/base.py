@@ -121,14 +121,12 @@ class Attention(nn.Module):
             InputError: the mechanism is not causal, or does not support decoding steps.
         """
         if self.keeps_state and self.state_kind is not None:
-            from transformers.cache_utils import DynamicLayer
-
-            from longspan.attention.parts.state import RecurrentLayer, WindowLayer
+            from longspan.attention.parts.state import GrowingLayer, RecurrentLayer, WindowLayer
 
             if self.state_kind == "sums":
                 return RecurrentLayer()
             reach = self.config.reach().left if self.state_kind == "window" else None
-            return DynamicLayer() if reach is None else WindowLayer(reach)
+            return GrowingLayer() if reach is None else WindowLayer(reach)
         check_support(self.config, "state", causal=self.causal)
         raise NotImplementedError
 

@@ -146,16 +146,14 @@ def generate(
 def reads_in_pieces(model: Any) -> bool:
     """Whether every layer sees all tokens or a window of them, and so reads pieces at the cost of one pass; others sort
     or summarise again what they have read."""
-    from transformers.cache_utils import DynamicLayer
-
-    from longspan.attention.parts.state import WindowLayer
+    from longspan.attention.parts.state import GrowingLayer, WindowLayer
 
     decoder = getattr(model, "decoder", None)
     if not getattr(decoder, "keeps_state", False):
         return False
     layers: Any = getattr(decoder, "layers", None)
     states = [(type(layers.new_state(step)), block.attention.config) for step, block in enumerate(layers.applied)]
-    return all(kind is WindowLayer or (kind is DynamicLayer and config.sees_everything) for kind, config in states)
+    return all(kind is WindowLayer or (kind is GrowingLayer and config.sees_everything) for kind, config in states)
 
 
 def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
 
-from longspan.attention.parts.state import SourceLayer, WindowLayer
+from longspan.attention.parts.state import GrowingLayer, SourceLayer, WindowLayer
 from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.stacks.block import BlockState
@@ -110,7 +110,7 @@ def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin
     if not compiles or (layer.is_initialized and int(layer.get_seq_length())):
         return None
     made = stack.new_state(step)
-    if type(made) not in (DynamicLayer, WindowLayer):
+    if type(made) not in (GrowingLayer, WindowLayer):
         return None
     from longspan.attention.features.static_cache import FixedLayer
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from torch import LongTensor, Tensor, nn
 from torch.nn import functional
 from transformers import Cache, GenerationMixin, LogitsProcessor
-from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from longspan.attention.support import supports
@@ -227,13 +226,13 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
                     "give cache_implementation='static' as well, or leave it out"
                 )
             return
-        from longspan.attention.parts.state import WindowLayer
+        from longspan.attention.parts.state import GrowingLayer, WindowLayer
 
         stack, several = self.decoder.layers, None
         what = f"cache_implementation={kind!r}" if asked else f"cache, a {type(own).__name__},"
         for step, block in enumerate(stack.applied):
             mechanism = block.attention.config.mechanism
-            if type(stack.new_state(step)) not in (DynamicLayer, WindowLayer):
+            if type(stack.new_state(step)) not in (GrowingLayer, WindowLayer):
                 raise InputError(
                     f"{what} contains keys and values, and attention {mechanism!r} has another state; leave it out"
                 )

@@ -1,8 +1,8 @@
 """States of causal mechanisms between steps: layers of transformers' caches, which `generate()`, beam search, streaming
 and assisted decoding support.
 
-A growing KV cache is transformers' own `DynamicLayer`, that of a window a `WindowLayer`, and sums over the past a
-`RecurrentLayer`. Importing this module imports transformers, so mechanisms import it when they create a state.
+A growing KV cache is a `GrowingLayer`, that of a window a `WindowLayer`, and sums over the past a `RecurrentLayer`.
+Importing this module imports transformers, so mechanisms import it when they create a state.
 """
 
 from __future__ import annotations
@@ -18,6 +18,50 @@ from longspan.errors import InputError
 
 SLACK = 64
 """The least number of positions that a window can be rolled back: assisted decoding proposes 20 tokens by default."""
+
+
+ROOM = 256
+"""The least number of positions by which a full buffer grows."""
+
+
+class GrowingLayer(DynamicLayer):
+    """All keys and values of the past, as transformers' `DynamicLayer`, which copies all of them in every step.
+
+    Here `keys` and `values` are the front of buffers with room for an eighth more, to which a step appends in place.
+    With gradients the tensors are concatenated, because an earlier step saved them for its backward pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffers: dict[str, tuple[Tensor, Tensor]] = {}
+        """Name → the buffer, and the front of it that was returned last. Whoever crops or reorders the tensors replaces
+        the latter, and the next step copies them to a new buffer."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Appends new `(B, H, T, D)` keys and values; returns all."""
+        past = self.keys if self.is_initialized else None
+        alike = past is not None and past.shape[:2] == key_states.shape[:2] and past.dtype == key_states.dtype
+        if not alike or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return super().update(key_states, value_states, *args, **kwargs)
+        self.keys = self._appended("keys", key_states)
+        self.values = self._appended("values", value_states)
+        return self.keys, self.values
+
+    def _appended(self, name: str, states: Tensor) -> Tensor:
+        past: Tensor = getattr(self, name)
+        buffer, front = self._buffers.get(name, (None, None))
+        start, end = past.shape[2], past.shape[2] + states.shape[2]
+        writable = buffer is not None and (torch.is_inference_mode_enabled() or not buffer.is_inference())
+        if buffer is None or front is not past or buffer.shape[2] < end or not writable:
+            buffer = past.new_empty(*past.shape[:2], end + max(ROOM, end // 8), past.shape[3])
+            buffer[:, :, :start] = past
+        buffer[:, :, start:end] = states
+        self._buffers[name] = buffer, buffer[:, :, :end]
+        return self._buffers[name][1]
+
+    def reset(self) -> None:
+        super().reset()
+        self._buffers = {}
 
 
 class WindowLayer(DynamicLayer):
