@@ -90,6 +90,34 @@ def test_gradients_are_those_of_the_plain_steps_where_rows_do_not_sum_to_one():
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("first", [0, 2])
+def test_the_kernel_of_pytorch_has_the_gradients_of_the_plain_steps(causal, first):
+    """In float32 without padding, also for the last blocks alone. The first block of a causal layer has no sorted
+    keys, so its row of the order is 0."""
+    torch.manual_seed(0)
+    exact = [torch.randn(2, 3, 5, 7, 4, dtype=torch.float64) for _ in range(3)]
+    order = torch.rand(2, 3, 5, 5, dtype=torch.float64)
+    order = (order.tril(-1) if causal else order)[:, :, first:]
+    order = order / order.sum(-1, keepdim=True).clamp(min=1e-9)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        query, key, value, matrix = (each.to(dtype).requires_grad_() for each in (*exact, order))
+        options = {"scale": 0.3, "causal": causal}
+        if dtype == torch.float64:
+            real = torch.ones(2, 5, 7, dtype=torch.bool)
+            context = plain_blocks(query[:, :, first:], key, value, real, matrix, 0.3, causal, 0.0)
+        else:
+            context = attend_blocks(query[:, :, first:], key, value, None, matrix, **options)
+        slopes = torch.randn(context.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+        grads = list(torch.autograd.grad(context, (query, key, value, matrix), slopes))
+        if causal:  # a row without earlier blocks stays 0, whatever its gradient
+            grads[3] = grads[3].tril(-1 + first)
+        results.append((context, *grads))
+    for found, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-4)
+
+
 def test_many_turns_make_it_doubly_stochastic_and_keep_a_permutation():
     order = sinkhorn(torch.randn(2, 3, 9, 9, dtype=torch.float64), real([1] * 9, [1] * 6 + [0] * 3), 50)
     for dim in (-1, -2):

@@ -1,5 +1,5 @@
-"""Attention of token blocks over themselves and over the blocks sorted for them: on a CPU for a few heads and blocks at
-a time, on a GPU with PyTorch's attention kernel."""
+"""Attention of token blocks over themselves and over the blocks sorted for them: with PyTorch's attention kernel, or on
+a CPU for a few heads and blocks at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def attend_blocks(
         causal: within its own block, a query sees itself and earlier tokens only.
         dropout_prob: probability of dropping an attention weight.
     """
-    if query.is_cuda and not needs_reference(query, key, value, order):
+    fused = query.is_cuda or _faster_fused(query, key, value, order, real, dropout_prob)
+    if fused and not needs_reference(query, key, value, order):
         return fused_blocks(query, key, value, real, order, scale, causal, dropout_prob)
     if real is None:
         real = torch.ones(key.shape[0], *key.shape[2:4], dtype=torch.bool, device=key.device)
@@ -46,7 +47,22 @@ def attend_blocks(
     return context.permute(0, 3, 1, 2, 4)
 
 
-# The CPU path is one PyTorch operator, computed for a few heads and blocks at a time. The backward pass recomputes the
+SHORT = 4096
+"""Tokens up to which PyTorch's kernel is faster on a CPU without gradients too; then chunks fit the cache better."""
+
+
+def _faster_fused(
+    query: Tensor, key: Tensor, value: Tensor, order: Tensor, real: Tensor | None, dropout_prob: float
+) -> bool:
+    """Whether PyTorch's attention kernel is faster on a CPU: in float32, without padding and dropout. With gradients
+    the sorted blocks are saved, which are as large as keys and values."""
+    if real is not None or dropout_prob or query.dtype != torch.float32:
+        return False
+    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value, order))
+    return learns or key.shape[2] * key.shape[3] <= SHORT
+
+
+# Otherwise, the CPU path is one PyTorch operator, computed for a few heads and blocks at a time. The backward pass recomputes the
 # sorted blocks and the weights, so that neither is saved.
 
 ARGUMENTS = (
