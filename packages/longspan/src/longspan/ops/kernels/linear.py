@@ -47,7 +47,9 @@ class _EluFeatures(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, wide: Tensor) -> Tensor:
-        features = wide.clamp(max=0).exp_().add_(wide.relu())
+        features = wide.clamp(min=0).add_(1)
+        # The gradient that `elu` passes on of `max(x, 0) + 1`: that above 0, and `exp(x)` times 1 below it.
+        torch.ops.aten.elu_backward.grad_input(features, 1, 1, 1, False, wide, grad_input=features)
         ctx.save_for_backward(features)
         return features
 
@@ -57,8 +59,7 @@ class _EluFeatures(torch.autograd.Function):
 
 
 class _NarrowEluFeatures(torch.autograd.Function):
-    """The same in three passes over bfloat16, rounded once: the gradient that `elu` passes on of `relu(x) + 1`, which
-    is that above 0, and `exp(x)` below it, where `relu(x) + 1` is 1. Heads come first in memory."""
+    """The same in bfloat16, rounded once. Heads come first in memory."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
