@@ -155,6 +155,16 @@ class Shards(Processes):
         """As `with_halo`, with an explicit range of positions for each process, end exclusive."""
         return _Halo.apply(tensor, self, wanted)  # pyright: ignore[reportReturnType]
 
+    def passed(self, tensor: Tensor, step: int, length: int, what: str | None = None) -> Tensor:
+        """Sends `(B, n, …)` to the process `step` ranks later, cyclically, and returns what the one `step` ranks
+        earlier sends, `(B, length, …)`; without gradients. Bytes are counted for the purpose `what`, if any.
+        """
+        to, source = (self.rank + step) % self.count, (self.rank - step) % self.count
+        if what is not None:
+            self._count(what, tensor.numel() * tensor.element_size())
+        parts = [tensor if rank == to else tensor[:, :0] for rank in range(self.count)]
+        return _sent(parts, [length if rank == source else 0 for rank in range(self.count)], self.group)[source]
+
     def last(self, tensor: Tensor, count: int, what: str) -> Tensor:
         """Returns the last `count` positions of the whole rows, or fewer, in every process, without gradients: `(B,
         T_r, …)` → `(B, N, …)`."""

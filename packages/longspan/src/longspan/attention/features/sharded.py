@@ -4,7 +4,8 @@ queries need from the other processes.
 Queries with a bounded reach need the hidden states at the edges of neighbouring shards, a *halo*. Global tokens are
 few, so every process receives all of them, and their attention over each shard is combined with its softmax. Kernels
 need the sums of the other shards. Hidden states are exchanged rather than keys and values, since they are half as
-large; the projections of a halo are computed twice, by its owner and by the receiver.
+large; the projections of a halo are computed twice, by its owner and by the receiver. Full attention, whose keys every
+process would project again, exchanges keys and values (`longspan.ops.ring`).
 
 Every process of the group makes the same calls in the same order, in the backward pass too.
 """
@@ -21,6 +22,7 @@ from torch.nn import functional
 
 from longspan.attention.base import ROWS, Attention, projected
 from longspan.attention.etc import EtcAttention
+from longspan.attention.full import FullAttention
 from longspan.attention.linear import KernelAttention
 from longspan.attention.parts.global_local import Parts, put_rows
 from longspan.attention.parts.pooled import PooledAttention
@@ -33,6 +35,7 @@ from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots, put_slots, slots_of_mask
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.kernels.linear import attend_linear
+from longspan.ops.ring import attend_ring
 from longspan.ops.shards import Shards, gathered_by_all, gathered_from
 
 
@@ -43,10 +46,9 @@ def forward_sharded(attention: Attention, hidden: Tensor, tokens: Tokens) -> Ten
         InputError: the mechanism does not support sharded rows; `tokens` has fields other than padding, global tokens
             and structure; a shard has another length.
     """
-    _check_shard(attention, hidden, tokens)
     if attention.causal and isinstance(attention, OffsetAttention):
-        past, tokens = all_before(attention, hidden[:, :0], hidden, tokens)
-        return attention.forward_from(past, hidden, tokens)
+        return forward_sharded_behind(attention, hidden[:, :0], hidden, tokens)
+    _check_shard(attention, hidden, tokens)
     return _read(attention, hidden, tokens)
 
 
@@ -144,10 +146,27 @@ def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) ->
     return put_rows(out, rows, known.own, 1)
 
 
-def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+def forward_sharded_behind(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
     """Computes the outputs of a causal mechanism for this process's part of rows, `(B, T_r, E)`, after `(B, M, E)`,
-    which every process has; the first process adds these to its part.
+    which every process has.
     """
+    if not isinstance(attention, OffsetAttention):
+        return _behind_the_first(attention, past, hidden, tokens)
+    _check_shard(attention, hidden, tokens)
+    reach = -attention.shown_offsets[0]
+    if reach > ANY:
+        return in_ring(attention, hidden, tokens, past)
+    # The states within reach come from the previous processes and, if these have too few, from the end of the past.
+    halo = Halo.of(attention, hidden, tokens, sides=(reach, 0, 1))
+    before, mask = halo.hidden[:, : halo.before], halo.tokens.mask
+    missing = min(past.shape[1], reach - halo.before)
+    past = past[:, past.shape[1] - missing :].to(hidden.dtype)
+    mask = None if mask is None else functional.pad(mask, (missing, 0), value=True)
+    return attention.forward_from(torch.cat([past, before], dim=1), hidden, replace(halo.tokens, mask=mask))
+
+
+def _behind_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """As `forward_sharded_behind`; the first process adds the past to its part."""
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     count, mask = past.shape[1], tokens.mask
     if shards.rank:
@@ -157,20 +176,34 @@ def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Toke
     return attention(both, replace(tokens, mask=mask, shards=shards.with_leading(count)))[:, count:]
 
 
-def all_before(attention: OffsetAttention, past: Tensor, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens]:
-    """Returns the states before this process's part of rows within reach, `(B, N, E)`, and the properties of these and
-    of the part. They come from the previous processes and, if these have too few, from the end of `(B, M, E)`, which
-    every process has.
+@_read.register
+def in_ring(attention: FullAttention, hidden: Tensor, tokens: Tokens, past: Tensor | None = None) -> Tensor:
+    """Exchanges keys and values, a block at a time. In the causal form, `(B, M, E)` may come before whole rows.
+
+    Relative positions need the projections of the distances to all tokens, `(H, T + T_r, D)` in each process.
     """
-    reach = None if -attention.shown_offsets[0] > ANY else -attention.shown_offsets[0]
-    _check_shard(attention, hidden, tokens)
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
-    halo = Halo.of(attention, hidden, tokens, sides=(shards.total if reach is None else reach, 0, 1))
-    before, mask = halo.hidden[:, : halo.before], halo.tokens.mask
-    missing = past.shape[1] if reach is None else min(past.shape[1], reach - halo.before)
-    past = past[:, past.shape[1] - missing :].to(hidden.dtype)
-    mask = None if mask is None else functional.pad(mask, (missing, 0), value=True)
-    return torch.cat([past, before], dim=1), replace(halo.tokens, mask=mask)
+    (query, key, value), terms = attention.project(hidden), []
+    before = None
+    if past is not None and past.shape[1]:
+        past = past.to(hidden.dtype)
+        before = attention.heads_of(attention.key, past), attention.heads_of(attention.value, past)
+    if attention.has_positions:
+        query = attention.local_queries(query, tokens)
+        left = shards.range_of(shards.rank)[1] - 1 + (0 if past is None else past.shape[1])
+        terms = [attention.position_term(query, tokens, left, shards.total - 1 - shards.first)]
+    context = attend_ring(
+        query,
+        key,
+        value,
+        shards=shards,
+        causal=attention.causal,
+        past=before,
+        key_mask=mask_of_rows(shards, hidden, tokens, (shards.total, shards.total, 1)),
+        terms=terms,
+        dropout_prob=attention.dropout_prob,
+    )
+    return projected(attention.output, attention.merge_heads(context))
 
 
 @dataclass(frozen=True)
@@ -207,10 +240,7 @@ class Halo:
         shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
         left, right, period = sides or _sides(attention)
         sides = left + further, right, period
-        mask = mask_of_all(shards, hidden, tokens)
-        if mask is not None:
-            flags = mask.to(torch.uint8)
-            mask = shards.once(("mask", *sides), lambda: shards.with_halo(flags, *sides).bool())
+        mask = mask_of_rows(shards, hidden, tokens, sides)
         low, _ = shards.halo_of(shards.rank, *sides)
         known = replace(tokens, shards=None, mask=mask, is_global=None, global_slots=None)
         return cls(shards.with_halo(hidden, *sides), known, low, shards.first - low, hidden.shape[1])
@@ -233,6 +263,15 @@ def mask_of_all(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None
     if tokens.mask is not None:
         return tokens.mask
     return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+
+
+def mask_of_rows(shards: Shards, hidden: Tensor, tokens: Tokens, sides: tuple[int, int, int]) -> Tensor | None:
+    """Returns the mask `(B, N)` of a halo with these sides; `None` if no process has one."""
+    mask = mask_of_all(shards, hidden, tokens)
+    if mask is None:
+        return None
+    flags = mask.to(torch.uint8)
+    return shards.once(("mask", *sides), lambda: shards.with_halo(flags, *sides).bool())
 
 
 def first_real(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
