@@ -1,11 +1,11 @@
 """Ring attention: full attention, bidirectional or causal, of rows that are divided between processes.
 
 Each process keeps its queries. Keys and values are exchanged a block at a time: in step s, process r attends to the
-block of process r − s. The outputs of the blocks are combined by their log-sum-exp into one softmax, and the backward
-pass exchanges the blocks again and returns to each owner the gradients of its block. For T tokens in P processes, a
-process holds its own queries, keys, values and outputs, and keys and values of one other block, with their gradients in
-the backward pass: O(T / P) whatever T and P, where gathering all keys and values would need O(T). Scores are computed
-in tiles and not stored.
+block of process r − s, while the next one is on its way. The outputs of the blocks are combined by their log-sum-exp
+into one softmax, and the backward pass exchanges the blocks again and returns to each owner the gradients of its block.
+For T tokens in P processes, a process holds its own queries, keys, values and outputs, keys and values of two other
+blocks, and in the backward pass the gradients of one: O(T / P), where gathering all keys and values would need O(T).
+Scores are computed in tiles and not stored.
 
 Source: Ring Attention (Liu et al. 2023, arXiv 2310.01889). There, blocks travel from neighbour to neighbour; here each
 comes from its owner, in as many bytes, so that the causal form sends blocks to later processes only. An exchange of
@@ -16,7 +16,7 @@ as heads. PyTorch's `context_parallel` has no key padding masks, terms of scores
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -99,14 +99,23 @@ class _Ring:
     def blocks(
         self, key: Tensor, value: Tensor, past_key: Tensor | None, past_value: Tensor | None, what: str | None = None
     ) -> Iterator[_Block]:
-        """Yields the blocks to which this process attends; the others in the causal form are empty. Bytes sent are
-        counted for the purpose `what`."""
+        """Yields the blocks to which this process attends; the others in the causal form are empty. The next block
+        travels while one is used. Bytes sent are counted for the purpose `what`."""
+        shards = self.shards
+        own = torch.stack([key.transpose(1, 2), value.transpose(1, 2)], 2)  # (B, T_r, 2, H, D)
+
+        def coming(step: int) -> Callable[[], Tensor] | None:
+            if step == shards.count:
+                return None
+            return shards.passed(own[:, : self.sent(step)], step, self.received(step), what)
+
+        arrive = coming(1)
         if past_key is not None and past_value is not None:
             yield _Block(None, -past_key.shape[2], past_key, past_value)
-        shards, own = self.shards, torch.stack([key, value]).permute(1, 3, 0, 2, 4)  # (B, T_r, 2, H, D)
         yield _Block(0, shards.first, key, value)
         for step in range(1, shards.count):
-            got = shards.passed(own[:, : self.sent(step)], step, self.received(step), what)
+            assert arrive is not None
+            got, arrive = arrive(), coming(step + 1)
             first, _ = shards.range_of((shards.rank - step) % shards.count)
             yield _Block(step, first, *got.permute(2, 0, 3, 1, 4))
 
@@ -159,12 +168,10 @@ class _Attend(torch.autograd.Function):
         for block in ring.blocks(key, value, past_key, past_value, "keys and values"):
             for rows, _, call in ring.calls(query, block, terms):  # pyright: ignore[reportArgumentType]
                 output, new = blocked.forward_with_logs(call)
-                old = logs[:, :, rows]
-                both = torch.logaddexp(old, new)
-                # Without visible keys, both shares are exp(−∞ + ∞).
-                total[:, :, rows] *= (old - both).exp().nan_to_num(0.0)
-                total[:, :, rows] += output * (new - both).exp().nan_to_num(0.0)
-                logs[:, :, rows] = both
+                old = logs[:, :, rows].clone()
+                both = logs[:, :, rows] = torch.logaddexp(old, new)
+                before, now = ((part - both).exp().masked_fill(part == -math.inf, 0) for part in (old, new))
+                total[:, :, rows] = before * total[:, :, rows] + now * output
         result = total.to(query.dtype)
         ctx.ring = ring
         ctx.save_for_backward(query, key, value, past_key, past_value, result, logs, *terms)
@@ -176,7 +183,7 @@ class _Attend(torch.autograd.Function):
         query, key, value, past_key, past_value, result, logs, *terms = ctx.saved_tensors
         logs = logs.masked_fill(logs == -math.inf, NOTHING)
         grad, products = grad.contiguous(), (grad.to(logs.dtype) * result).sum(-1, keepdim=True)
-        of_query, of_own, of_past = torch.zeros_like(query, dtype=logs.dtype), None, None
+        of_query, of_own, of_past = torch.zeros_like(query, dtype=logs.dtype), logs.new_zeros(2, *key.shape), None
         of_terms = [
             torch.zeros_like(term, dtype=logs.dtype) if need else None for term, need in zip(terms, wanted, strict=True)
         ]
@@ -193,11 +200,10 @@ class _Attend(torch.autograd.Function):
             if block.step is None:
                 of_past = sums
             elif block.step == 0:
-                of_own = sums
+                of_own += sums
             else:
-                sums = sums.to(key.dtype).permute(1, 3, 0, 2, 4)
-                sent = ring.sent(block.step)
-                got = ring.shards.passed(sums, -block.step, sent)
+                sums, sent = sums.to(key.dtype).permute(1, 3, 0, 2, 4), ring.sent(block.step)
+                got = ring.shards.passed(sums, -block.step, sent)()
                 of_own[:, :, :, :sent] += got.permute(2, 0, 3, 1, 4)
         inputs = (of_query, *of_own, *((None, None) if of_past is None else of_past), *of_terms)
         given = (query, key, value, past_key, past_value, *terms)

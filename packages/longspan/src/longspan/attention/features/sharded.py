@@ -143,7 +143,9 @@ def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) ->
     rows = projected(
         attention.layer("global_output", "output"), attention.merge_heads(gathered)[:, : known.own.shape[1]]
     )
-    return put_rows(out, rows, known.own, 1)
+    # Without tokens, rows stay part of the graph, since their backward pass is a collective operation.
+    count = rows.shape[1] if hidden.shape[1] else 0
+    return put_rows(out, rows[:, :count], known.own[:, :count], 1)
 
 
 def forward_sharded_behind(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
@@ -283,7 +285,7 @@ def first_real(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
         mask = mask_of_all(shards, hidden, tokens)
         if mask is None:
             return None
-        here = torch.where(mask.any(1), mask.int().argmax(1) + shards.first, shards.total)
+        here = torch.where(mask.any(1), (mask.cumsum(1) == 0).sum(1) + shards.first, shards.total)
         first = gathered_from(here, shards.group).amin(0)
         first = torch.where(first == shards.total, 0, first)
         return first if bool(first.any()) else None
@@ -327,6 +329,7 @@ class Globals:
 
     def states(self, shards: Shards, hidden: Tensor) -> Tensor:
         """Returns their states `(B, G, E)`, 0 in unused slots."""
+        hidden = functional.pad(hidden, (0, 0, 0, int(not hidden.shape[1])))  # unused slots read position 0
         local_states = gather_slots(hidden[:, None], self.own)[:, 0].masked_fill((self.own < 0)[..., None], 0)
         return shards.summed(local_states, "globals")
 
@@ -459,7 +462,7 @@ class LongShard:
         wanted = [_around(upto, shards.range_of(rank), left, right) for rank in range(shards.count)]
         low, high = wanted[shards.rank]
         before = upto[:, low : low + 1]
-        room = high - low + period - 1
+        room = high - low + period - 1 if high > low else 0
         slots = torch.where(whole[:, low:high].bool(), upto[:, low:high] - before + before % period, room)
         places = torch.arange(high - low, device=hidden.device).expand_as(slots)
         order = upto.new_zeros(len(upto), room + 1).scatter(1, slots, places)
