@@ -31,8 +31,14 @@ from longspan.ops import ring
 from longspan.ops.shards import Shards
 from longspan.stacks import Sizes, StarConfig
 
-LENGTHS = ((29,), (10, 43), (1, 30, 22), (19, 2, 1, 31), (1, 0, 2, 0))
-"""How many tokens each process holds: some fewer than a window reaches, and some none."""
+LENGTHS: dict[tuple[int, ...], tuple[str, ...]] = {
+    (29,): ("holes",),
+    (10, 43): ("left", "row"),
+    (1, 30, 22): PADDINGS,
+    (19, 2, 1, 31): PADDINGS,
+    (1, 0, 2, 0): ("none", "row"),
+}
+"""How many tokens each process holds, some fewer than a window reaches, and some none → the kinds of padding."""
 MEMORY = 7
 """Positions of a memory before whole rows: fewer than some windows reach."""
 
@@ -150,10 +156,10 @@ def main() -> None:
     groups = {count: dist.new_group(list(range(count))) for count in sorted(set(map(len, LENGTHS)))}
     found: dict[str, float | str] = {}
     for form in (*FORMS, *STRUCTURED, *STARS):
-        for lengths in LENGTHS:
+        for lengths, paddings in LENGTHS.items():
             if dist.get_rank() >= len(lengths):
                 continue
-            for padding in PADDINGS:
+            for padding in paddings:
                 for name, globals_, memory in cases(form, lengths, padding):
                     try:
                         found[name] = difference(form, groups[len(lengths)], lengths, padding, globals_, memory)

@@ -1,7 +1,7 @@
 """Sequence parallel models: each of P processes computes a contiguous part of every row, for encoders and language
-models with local, kernel or causal attention.
+models with local, kernel or full attention.
 
-Attention exchanges the states that its queries need (`longspan.attention.features.sharded`), so a document may be P
+Attention exchanges what its queries need (`longspan.attention.features.sharded`), so a document may be P
 times as long as the memory of one process allows. Weights are whole in every process; their gradients are averaged over
 the processes, as in DistributedDataParallel. The first half of this file sets a model up and splits batches; the
 `forward` of the models calls the second, for positions, global tokens and labels that depend on whole rows.

@@ -362,7 +362,7 @@ def _sending(parts: Sequence[Tensor], lengths: list[int], group: Any) -> Callabl
     rows, rest = parts[0].shape[0], parts[0].shape[2:]
     stride = rows * rest.numel()
     filled = [part.reshape(-1) for part in parts if part.numel()] or [parts[0].reshape(-1)]
-    out = filled[0] if len(filled) == 1 else torch.cat(filled)
+    out = filled[0].contiguous() if len(filled) == 1 else torch.cat(filled)
     got = out.new_empty(stride * sum(lengths))
     sizes = [stride * length for length in lengths]
     work = dist.all_to_all_single(got, out, sizes, [part.numel() for part in parts], group, async_op=True)
