@@ -76,13 +76,13 @@ FEW += ["model.new.attention_dropout=0.0"]
 SENTENCES = "task={name: extraction, max_source_tokens: 61}"
 STREAM = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_batch_size=1", "model.attention=full"]
 STREAM += ["model.new.position_embedding=sinusoidal", "model.new.stack={stack: recurrent, memory_tokens: 23}"]
-SHORT = [*STREAM, "task.max_tokens=3"]
 FULL = ["model.attention=full"]
 TEXT = ["task={name: language_model, max_tokens: 61}", "model.new.attention_dropout=0.0"]
 TEXT += ["model.attention=[{layers: '0', mechanism: longformer, left_tokens: 7}, {layers: '1', mechanism: linear}]"]
 STAR = ["model.new={hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0.0, stack: {stack: star}}"]
 STAR += ["model.attention=null"]
 CLASS = "task={name: classification, max_tokens: 61}"
+SHORT = [*FEW, *FULL, "task={name: classification, max_tokens: 3}"]
 SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}"]
 SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
 STAGED = ["stages=[{}, {task.max_tokens: /2, optimisation.learning_rate: /2}]", "optimisation.steps=2"]
@@ -321,9 +321,9 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
 @pytest.mark.slow
 def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """Two groups of two processes, with whole weights and with divided ones: losses and weights of one process.
-    Encoders, with a window or full attention, a star, a class for a row, sources of summaries, and a language model,
-    whose last token of a part guesses the first of the next, with a memory and without, or with segments of fewer
-    tokens than processes; its memory is in the checkpoint as one process has it.
+    Encoders, with a window or full attention, a star, a class for a row, also of fewer tokens than processes, sources
+    of summaries, and a language model, whose last token of a part guesses the first of the next, with a memory and
+    without; its memory is in the checkpoint as one process has it.
 
     AdamW's epsilon is such that a gradient of almost 0, which is rounding, is none.
     """

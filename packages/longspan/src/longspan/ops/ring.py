@@ -10,7 +10,8 @@ Scores are computed in tiles and not stored.
 Source: Ring Attention (Liu et al. 2023, arXiv 2310.01889). There, blocks travel from neighbour to neighbour; here each
 comes from its owner, in as many bytes, so that the causal form sends blocks to later processes only. An exchange of
 heads instead of tokens (DeepSpeed-Ulysses, Jacobs et al. 2023, arXiv 2309.14509) would be limited to as many processes
-as heads. PyTorch's `context_parallel` has no key padding masks, terms of scores, or parts of unequal lengths.
+as heads. The ring of PyTorch's `context_parallel` accepts neither masks nor terms of the scores; its form for
+FlexAttention gathers all keys and values, and needs lengths that are multiples of 128 P.
 """
 
 from __future__ import annotations
