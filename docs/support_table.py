@@ -19,8 +19,8 @@ from longspan.attention import MECHANISMS
 from longspan.attention.support import supports, why_not
 
 assert supports(MECHANISMS["etc"], "structure")
-assert not supports(MECHANISMS["full"], "sharded")                            # its bidirectional form
-assert supports(MECHANISMS["full"], "sharded", causal=True)
+assert supports(MECHANISMS["full"], "globals")                                # its bidirectional form
+assert not supports(MECHANISMS["full"], "globals", causal=True)
 assert why_not(MECHANISMS["bigbird"](), "causal", causal=True) == "all tokens see the last block"
 ```
 """

@@ -27,10 +27,11 @@ def test_reasons_are_those_of_the_configurations():
     assert "| [`etc`](etc.md) | yes |" in sections["Structure"]
     assert "[`bigbird`](bigbird.md) | no: all tokens see the last block |" in sections["Causal"]
     assert "with `random_blocks=0`; otherwise random blocks are drawn from whole rows" in sections["Sequence parallel"]
+    assert "| [`full`](full.md), " in sections["Sequence parallel"]
     assert (
-        "[`full`](full.md) | bidirectional: no: nothing bounds how far a token sees; causal: yes |"
-        in (sections["Sequence parallel"])
+        "[`synthesizer`](synthesizer.md) | no: nothing bounds how far a token sees |" in sections["Sequence parallel"]
     )
+    assert "bidirectional: yes; causal: no: they would see the future |" in sections["Global tokens"]
 
 
 def test_stacks_name_features_that_there_are():

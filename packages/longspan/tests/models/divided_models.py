@@ -32,6 +32,7 @@ from longspan.planning.processes import check_processes, sent_for_rows
 from longspan.planning.source import Planned
 from longspan.stacks.block import CrossAttention
 
+RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}
 IDS = torch.randint(3, 61, (3, 53), generator=torch.Generator().manual_seed(1))
 MASK = torch.ones_like(IDS)
 MASK[1, 37:], MASK[2, :9] = 0, 0
@@ -91,37 +92,44 @@ CASES: dict[str, tuple[type, dict[str, Any]]] = {
     ),
     "summaries": (LongspanForConditionalGeneration, {**WRITER, "attention": WINDOW, "global_tokens": "first"}),
     "masked tokens": (LongspanForMaskedLM, {"attention": WINDOW, "global_tokens": "first"}),
+    "masked tokens, everything seen": (LongspanForMaskedLM, {"attention": "full"}),
+    "everything seen, by distance": (LongspanForTokenClassification, {"attention": RELATIVE}),
+    "class of everything seen": (LongspanForSequenceClassification, {"attention": "full"}),
+    "summaries of everything seen": (LongspanForConditionalGeneration, {**WRITER, "attention": "full"}),
 }
+SHORT = 2
+"""Tokens of rows of which some process gets none."""
 
 
-def difference(name: str) -> float:
-    """The largest distance of the loss, the states and the gradients."""
+def difference(name: str, tokens: int = 53) -> float:
+    """The largest distance of the loss, the states and the gradients, for the first tokens of the rows."""
     kind, changes = CASES[name]
     torch.manual_seed(0)
     given = {name: value for name, value in {**SIZES, **changes}.items() if value is not None}
     whole = kind(LongspanConfig(**given)).double()
     part = copy.deepcopy(whole)
-    batch, writes = {"input_ids": IDS, "attention_mask": MASK}, kind is LongspanForConditionalGeneration
+    ids, mask, labels = IDS[:, :tokens], MASK[:, :tokens], LABELS[:, :tokens]
+    batch, writes = {"input_ids": ids, "attention_mask": mask}, kind is LongspanForConditionalGeneration
     of_rows = writes or kind is LongspanForSequenceClassification
     if of_rows:
         # Targets as long as the sources, which are not divided for all that.
-        batch["labels"] = LABELS if writes else torch.tensor([1, 0, 4])
+        batch["labels"] = labels if writes else torch.tensor([1, 0, 4])
     elif kind is not LongspanModel:
-        batch["labels"] = LABELS.clamp(max=1) if changes.get("num_labels") == 1 else LABELS
+        batch["labels"] = labels.clamp(max=1) if changes.get("num_labels") == 1 else labels
     if name == "summary tokens":
-        batch |= {"belongs_to": OWNERS, "global_attention_mask": torch.isin(torch.arange(53), torch.tensor([5, 40]))}
-        batch["global_attention_mask"] = batch["global_attention_mask"].expand(3, -1) & MASK.bool()
-        batch["belongs_to"] = OWNERS.clamp(max=batch["global_attention_mask"].sum(1, keepdim=True) - 1)
+        flags = torch.isin(torch.arange(tokens), torch.tensor([5, 40])) & mask.bool()
+        owners = OWNERS[:, :tokens].clamp(max=flags.sum(1, keepdim=True) - 1)
+        batch |= {"global_attention_mask": flags, "belongs_to": owners}
     options = {"only_masked": False} if kind is LongspanForMaskedLM else {}
     options |= {"output_hidden_states": True} if "cutoffs" in changes else {}  # with labels there are no logits then
     outputs = []
     divide_sequence(part)
-    real = MASK.bool()[:, :, None]
+    real = mask.bool()[:, :, None]
     for model, given in ((whole, batch), (part, part_of(batch, whole=["labels"] * writes))):
         output = model(**given, **options)
         states = output[0] if kind is LongspanModel else output.logits
         states = output.hidden_states[-1] if states is None else states
-        here = real if model is whole else part_of({"input_ids": IDS, "real": real})["real"]
+        here = real if model is whole else part_of({"input_ids": ids, "real": real})["real"]
         loss = output.loss if kind is not LongspanModel else states.where(here, 0).square().sum()
         loss.backward()
         outputs.append((loss, states))
@@ -182,11 +190,10 @@ def sent_besides(name: str) -> float:
     return float(sent - sent_for_rows(planned, choice)) if dist.get_rank() == processes // 2 else 0.0
 
 
-SEGMENTS = (0, 23, 29, 53, 63)
-"""Where segments of a stream begin and end: shorter than a memory, and longer."""
+SEGMENTS = (0, 23, 29, 53, 55, 63)
+"""Where segments of a stream begin and end: shorter than a memory, and longer, and with fewer tokens than processes."""
 PIECE = {"stack": "recurrent", "memory_tokens": 11}
 COMPRESSED = {"compressed_tokens": 3, "rate": 2, "compression": "dilated"}
-RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}
 STREAMS: dict[str, dict[str, Any]] = {
     "Transformer-XL": {"attention": RELATIVE, "position_embedding": "none", "stack": PIECE},
     "keys of the same number": {"attention": RELATIVE, "stack": {**PIECE, "same_length": True}},
@@ -229,9 +236,9 @@ STREAMS: dict[str, dict[str, Any]] = {
 
 def part_of_segment(batch: dict[str, Tensor], cut: str) -> dict[str, Tensor]:
     """This process's part of a segment: equal ones, or one token for each but the first or the last."""
-    if cut == "even":
-        return part_of(batch)
     length, rank, last = next(iter(batch.values())).shape[1], dist.get_rank(), dist.get_world_size() - 1
+    if cut == "even" or length <= last:
+        return part_of(batch)
     first = rank + (length - last - 1 if rank and cut == "first" else 0)
     end = length if rank == last else rank + 1 + (length - last - 1 if cut == "first" else 0)
     return {name: each[:, first:end] for name, each in batch.items()}
@@ -302,6 +309,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     shards.PAIRS = 64  # so that decoders read their sources some queries at a time
     found = {name: difference(name) for name in CASES} | written()
+    found |= {f"{name}, {SHORT} tokens": difference(name, SHORT) for name in CASES}
     for name, (cut, training) in product(STREAMS, (("even", True), ("first", False), ("last", True))):
         found[f"{name}, {cut}, {training}"] = streamed(name, cut, training=training)
     for name in PLANNED:

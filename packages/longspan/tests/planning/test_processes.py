@@ -123,11 +123,16 @@ def test_what_is_sent() -> None:
         ),
         ({}, {"shard": True}, "--processes is 1; give more"),
         ({}, {"processes": 2000, "sequence": 2000}, "more processes than the 1000 tokens of a row"),
-        ({"attention": "full"}, {"processes": 2, "sequence": 2}, "nothing bounds how far a token sees"),
+        ({"attention": "reformer"}, {"processes": 2, "sequence": 2}, "nothing bounds how far a token sees"),
+        (
+            {"attention": "full"},
+            {"processes": 2, "sequence": 2},
+            "the exchange of attention 'full' between all parts of a row are not counted; plan a model with a window",
+        ),
         (
             {"attention": "full", "kind": LongspanForCausalLM},
             {"processes": 2, "sequence": 2},
-            "what attention 'full' reads of all parts before is not counted; plan a model with a window",
+            "the exchange of attention 'full' between all parts of a row are not counted; plan a model with a window",
         ),
         (
             {"kind": LongspanForSentenceScoring},

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,7 @@ from forked import forked
 from longspan.checkpoints.loading import load_model
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
-from longspan.tasks.language_modelling.streams import LanguageStream
 from longspan.training.recipe_file import load_recipe
-from longspan.training.sequence_parallel import check_segments
-from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
 from torchrun import machines, torchrun
 
@@ -80,11 +76,13 @@ FEW += ["model.new.attention_dropout=0.0"]
 SENTENCES = "task={name: extraction, max_source_tokens: 61}"
 STREAM = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_batch_size=1", "model.attention=full"]
 STREAM += ["model.new.position_embedding=sinusoidal", "model.new.stack={stack: recurrent, memory_tokens: 23}"]
+FULL = ["model.attention=full"]
 TEXT = ["task={name: language_model, max_tokens: 61}", "model.new.attention_dropout=0.0"]
 TEXT += ["model.attention=[{layers: '0', mechanism: longformer, left_tokens: 7}, {layers: '1', mechanism: linear}]"]
 STAR = ["model.new={hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0.0, stack: {stack: star}}"]
 STAR += ["model.attention=null"]
 CLASS = "task={name: classification, max_tokens: 61}"
+SHORT = [*FEW, *FULL, "task={name: classification, max_tokens: 3}"]
 SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}"]
 SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
 STAGED = ["stages=[{}, {task.max_tokens: /2, optimisation.learning_rate: /2}]", "optimisation.steps=2"]
@@ -323,8 +321,9 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
 @pytest.mark.slow
 def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """Two groups of two processes, with whole weights and with divided ones: losses and weights of one process.
-    Encoders, a star, a class for a row, sources of summaries, and a language model, whose last token of a part guesses
-    the first of the next, with a memory and without; its memory is in the checkpoint as one process has it.
+    Encoders, with a window or full attention, a star, a class for a row, also of fewer tokens than processes, sources
+    of summaries, and a language model, whose last token of a part guesses the first of the next, with a memory and
+    without; its memory is in the checkpoint as one process has it.
 
     AdamW's epsilon is such that a gradient of almost 0, which is rounding, is none.
     """
@@ -334,11 +333,14 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
         "few": [*FEW, "optimisation.parallel={data: 2, sequence: 2}"],
         "sharded": ["optimisation.parallel={data: 2, sequence: 2, shard: true}"],
         "all": ["optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
+        "full": [*FULL, "optimisation.parallel={data: 2, sequence: 2}"],
+        "full, all": [*FULL, "optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
         "text": [*TEXT, "optimisation.parallel={sequence: 4}"],
         "star": [*STAR, "optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
         "class": [*FEW, CLASS, "optimisation.parallel={data: 2, sequence: 2}"],
         "summaries": [*FEW, *SUMMARIES, "optimisation.parallel={data: 2, sequence: 2}"],
         "columns": [*STREAM, "optimisation.parallel={data: 2, sequence: 2}"],
+        "short": [*SHORT, "optimisation.parallel={sequence: 4}"],
     }
     (tmp_path / "in_turn.py").write_text(IN_TURN)
     commands = [
@@ -348,11 +350,12 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
     assert done.returncode == 0, done.stderr
     train(load_recipe(recipe, [smooth]), tmp_path / "whole")
     others = {"few": FEW, "text": TEXT, "star": STAR, "class": [*FEW, CLASS], "summaries": [*FEW, *SUMMARIES]}
-    others["columns"] = STREAM
+    others |= {"columns": STREAM, "short": SHORT, "full": FULL}
     for name, changes in others.items():
         train(load_recipe(recipe, [smooth, *changes]), tmp_path / f"{name} whole")
     for name in runs:
-        alone = tmp_path / (f"{name} whole" if name in others else "whole")
+        kind, _, _ = name.partition(",")
+        alone = tmp_path / (f"{kind} whole" if kind in others else "whole")
         assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
         # The gradient of what all keys share is 0 but for rounding, which a sum of squares makes large.
         weights_agree(tmp_path / name, alone, without="key.bias" if name == "sums of squares" else None)
@@ -366,18 +369,6 @@ def memories(run: Path) -> dict[str, torch.Tensor]:
     """Those of all columns in the last checkpoint, whichever process wrote them."""
     files = sorted((run / "checkpoints" / "checkpoint-4").glob("memory-*"))
     return {name: each for file in files for name, each in load_file(file).items()}
-
-
-def test_a_segment_has_a_token_for_each_process(tmp_path: Path) -> None:
-    """Of a column of 26 bytes the sixth segment of five has one; of 25 there is none that is shorter."""
-    tokenizer, task = train_tokenizer(["a"], 261), LanguageStream(max_tokens=5)
-    for length, refused in ((25, False), (26, True)):
-        (tmp_path / "text.jsonl").write_text(json.dumps({"text": "a" * length}))
-        rows = list(task.read(str(tmp_path / "text.jsonl"), "train", None))
-        segments = task.dataset(rows, tokenizer, training=True, seed=0, folder=tmp_path / str(length))
-        said = "sequence is 2, and the last segment of columns of 26 tokens has 1 token where others have 5"
-        with pytest.raises(InputError, match=said) if refused else nullcontext():
-            check_segments(segments.columns, 2)
 
 
 def test_offloading_that_changes_nothing_is_said(

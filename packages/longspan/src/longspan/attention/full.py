@@ -34,6 +34,7 @@ class FullConfig(RelativeConfig):
         "linear": "every token sees every token",
         "prefix": Unless("relative positions know only the distances to what came before", {"positions": "none"}),
         "same_length": True,
+        "sharded": True,
         "static_cache": True,
     }
 

@@ -71,12 +71,8 @@ def _globals(config: Config, causal: bool) -> Support:
 
 
 def _sharded(config: Config, causal: bool) -> Support:
-    """Whether rows can be sharded: with a halo for a bounded reach, or, if only the distance matters, with
-    all earlier positions.
-    """
+    """Whether rows can be sharded with a halo: for a bounded reach."""
     reach = config.reach()
-    if causal and supports(config, "same_length", causal=True):
-        return True
     return (reach.left is not None and reach.right is not None) or "nothing bounds how far a token sees"
 
 

@@ -1,7 +1,7 @@
 """Sequence parallel models: each of P processes computes a contiguous part of every row, for encoders and language
-models with local, kernel or causal attention.
+models with local, kernel or full attention.
 
-Attention exchanges the states that its queries need (`longspan.attention.features.sharded`), so a document may be P
+Attention exchanges what its queries need (`longspan.attention.features.sharded`), so a document may be P
 times as long as the memory of one process allows. Weights are whole in every process; their gradients are averaged over
 the processes, as in DistributedDataParallel. The first half of this file sets a model up and splits batches; the
 `forward` of the models calls the second, for positions, global tokens and labels that depend on whole rows.
@@ -112,17 +112,10 @@ def part_of(batch: dict[str, Tensor], group: Any = None, *, whole: Collection[st
     """Returns this process's part of every tensor `(B, T, …)` of a batch, T being the length of `input_ids` or
     `inputs_embeds`; parts have equal lengths, or the first ones are longer by one. Tensors of other shapes are
     unchanged, and so are the inputs of a decoder after an encoder (`decoder_input_ids`, …) and those named in `whole`,
-    such as its `labels`.
-
-    Raises:
-        InputError: there are more processes than tokens.
+    such as its `labels`. The last of more processes than tokens have parts without tokens.
     """
     given = batch["input_ids"] if "input_ids" in batch else batch["inputs_embeds"]
     length, count, rank = given.shape[1], dist.get_world_size(group), dist.get_rank(group)
-    if length < count:
-        raise InputError(
-            f"{count} processes are more than the {length} tokens of a row; start fewer, or give longer rows"
-        )
     first = rank * (length // count) + min(rank, length % count)
     end = first + length // count + (rank < length % count)
 
@@ -236,15 +229,16 @@ def _before(counts: Tensor, shards: Shards) -> Tensor:
 
 def first_of_rows(hidden: Tensor, group: Any, mask: Tensor | None = None) -> Tensor:
     """Returns the state `(B, E)` of the first real token of each row, from this process's `(B, T_r, E)` and mask `(B,
-    T_r)`; 0 for a row without real tokens.
+    T_r)`; that of the first token for a row without real tokens.
     """
     shards = Shards.of(hidden, group)
-    real = _real(shards, mask, hidden)
+    real, place = _real(shards, mask, hidden), torch.arange(hidden.shape[1], device=hidden.device) + shards.first
+    is_first = (place == 0).expand(hidden.shape[:2])
     if real is not None:
-        is_first = real & (real.cumsum(1) + _before(real.sum(1), shards)[:, None] == 1)
-        return shards.summed((hidden * is_first[..., None]).sum(1), "first")
-    first = hidden[:, 0]
-    return shards.summed(first.masked_fill(torch.tensor(shards.rank > 0, device=hidden.device), 0), "first")
+        counts = gathered_from(real.sum(1), shards.group)
+        number = real.cumsum(1) + counts[: shards.rank].sum(0)[:, None]
+        is_first = torch.where(counts.sum(0)[:, None] > 0, real & (number == 1), is_first)
+    return shards.summed(hidden.masked_fill(~is_first[..., None], 0).sum(1), "first")
 
 
 def check_same(name: str, ids: Tensor, group: Any) -> None:

@@ -91,7 +91,7 @@ class Shards(Processes):
     """How the T tokens of each row are divided between the processes of a group, in rank order.
 
     Attributes:
-        lengths: number of tokens of each process, including padding.
+        lengths: number of tokens of each process, including padding; it may be 0.
     """
 
     lengths: tuple[int, ...]
@@ -102,18 +102,13 @@ class Shards(Processes):
         """Returns the shards of which this process has `(B, T, …)`, by gathering the lengths of all processes.
 
         Raises:
-            InputError: the shards have different numbers of rows, or a shard has no tokens.
+            InputError: the shards have different numbers of rows.
         """
         here = torch.tensor([[hidden.shape[0], hidden.shape[1]]], device=hidden.device)
         sizes = gathered_from(here, group).flatten(0, 1).tolist()
         rows, lengths = zip(*sizes, strict=True)
         if len(set(rows)) > 1:
             raise InputError(f"the shards have {list(rows)} rows; give every process its part of the same rows")
-        if min(lengths) == 0:
-            raise InputError(
-                f"the shards have {list(lengths)} tokens; there are more processes than tokens, or a process got none: "
-                "give each at least one, or use fewer"
-            )
         return cls(group, tuple(lengths))
 
     @property
@@ -154,6 +149,18 @@ class Shards(Processes):
     def with_places(self, tensor: Tensor, wanted: list[tuple[int, int]]) -> Tensor:
         """As `with_halo`, with an explicit range of positions for each process, end exclusive."""
         return _Halo.apply(tensor, self, wanted)  # pyright: ignore[reportReturnType]
+
+    def passed(self, tensor: Tensor, step: int, length: int, what: str | None = None) -> Callable[[], Tensor]:
+        """Starts to send `(B, n, …)` to the process `step` ranks later, cyclically; the returned function waits for
+        what the one `step` ranks earlier sends, `(B, length, …)`. Without gradients; bytes are counted for the purpose
+        `what`, if any.
+        """
+        to, source = (self.rank + step) % self.count, (self.rank - step) % self.count
+        if what is not None:
+            self._count(what, tensor.numel() * tensor.element_size())
+        parts = [tensor if rank == to else tensor[:, :0] for rank in range(self.count)]
+        arrive = _sending(parts, [length if rank == source else 0 for rank in range(self.count)], self.group)
+        return lambda: arrive()[source]
 
     def last(self, tensor: Tensor, count: int, what: str) -> Tensor:
         """Returns the last `count` positions of the whole rows, or fewer, in every process, without gradients: `(B,
@@ -239,9 +246,10 @@ def gathered_by_all(
 def _softmax_sums(scores: Tensor, value: Tensor, mask: Tensor | None, dropout_prob: float) -> tuple[Tensor, Tensor]:
     """Returns the sums of values and of weights relative to the maximum score, `(B, H, Q, D + 1)`, and the maximum,
     `(B, H, Q, 1)`."""
+    least = torch.finfo(scores.dtype).min
     if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
-    greatest = scores.detach().amax(-1, keepdim=True)
+        scores = scores.masked_fill(~mask[:, None, None, :], least)
+    greatest = functional.pad(scores.detach(), (0, int(not scores.shape[-1])), value=least).amax(-1, keepdim=True)
     weights = (scores - greatest).exp()
     if mask is not None:
         weights = weights.masked_fill(~mask[:, None, None, :], 0)
@@ -346,12 +354,22 @@ def _overlap(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]
 
 def _sent(parts: Sequence[Tensor], lengths: list[int], group: Any) -> list[Tensor]:
     """Sends part r `(B, n_r, …)` to process r; returns what is received from each, `(B, lengths[r], …)`."""
+    return _sending(parts, lengths, group)()
+
+
+def _sending(parts: Sequence[Tensor], lengths: list[int], group: Any) -> Callable[[], list[Tensor]]:
+    """Starts what `_sent` does; the returned function waits for the result."""
     rows, rest = parts[0].shape[0], parts[0].shape[2:]
     stride = rows * rest.numel()
-    out = torch.cat([part.reshape(-1) for part in parts])
+    filled = [part.reshape(-1) for part in parts if part.numel()] or [parts[0].reshape(-1)]
+    out = filled[0].contiguous() if len(filled) == 1 else torch.cat(filled)
     got = out.new_empty(stride * sum(lengths))
-    dist.all_to_all_single(got, out, [stride * length for length in lengths], [part.numel() for part in parts], group)
-    return [
-        piece.view(rows, length, *rest)
-        for piece, length in zip(got.split([stride * length for length in lengths]), lengths, strict=True)
-    ]
+    sizes = [stride * length for length in lengths]
+    work = dist.all_to_all_single(got, out, sizes, [part.numel() for part in parts], group, async_op=True)
+    assert work is not None
+
+    def arrived() -> list[Tensor]:
+        work.wait()
+        return [piece.view(rows, length, *rest) for piece, length in zip(got.split(sizes), lengths, strict=True)]
+
+    return arrived

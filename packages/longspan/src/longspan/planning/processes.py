@@ -45,8 +45,8 @@ def check_processes(planned: Planned, choice: Choice) -> None:
     for spec in _mechanisms(planned):
         if not hasattr(spec, "feature_count") and spec.reach().left is None:
             raise InputError(
-                f"--sequence is {choice.sequence}, and what attention {spec.mechanism!r} reads of all parts before is "
-                "not counted; plan a model with a window, or leave --sequence out"
+                f"--sequence is {choice.sequence}, and the work and the exchange of attention {spec.mechanism!r} "
+                "between all parts of a row are not counted; plan a model with a window, or leave --sequence out"
             )
 
 

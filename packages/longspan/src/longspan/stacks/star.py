@@ -141,7 +141,8 @@ def _beside(states: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
     ends of a row.
     """
     wide = shards.with_halo(states, 1, 1)
-    ends = int(shards.rank == 0), int(shards.rank == shards.count - 1)
+    first, end = shards.range_of(shards.rank)
+    ends = int(first == 0), int(end == shards.total)
     wide = functional.pad(wide, (*(0, 0) * (states.ndim - 2), *ends))
     return wide[:, :-2], wide[:, 2:]
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn import functional
 
-from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
@@ -37,9 +36,6 @@ def divide_rows(trainer: Any, together: int) -> None:
             f"optimisation.best_by is {best_by!r}, a score of whole rows, and optimisation.parallel.sequence divides "
             f"them; choose {' or '.join(map(repr, known))}"
         )
-    for dataset in (trainer.train_dataset, trainer.eval_dataset):
-        if getattr(dataset, "in_order", False):
-            check_segments(dataset.columns, together)
     # Every process must take part in creating every group.
     groups = [
         dist.new_group(list(range(first, first + together)), timeout=WAIT)
@@ -52,17 +48,6 @@ def divide_rows(trainer: Any, together: int) -> None:
     writes = not source and any(isinstance(module, Decoder) for module in trainer.model.modules())
     whole = ("labels",) if trainer.model.config.is_encoder_decoder else ()
     trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group, writes, whole)
-
-
-def check_segments(columns: Any, together: int) -> None:
-    """Raises `InputError` if the last segment of the columns of a stream has fewer tokens than processes."""
-    last = (columns.tokens - 1) % columns.segment_tokens + 1
-    if last < together:
-        raise InputError(
-            f"optimisation.parallel.sequence is {together}, and the last segment of columns of {columns.tokens} tokens "
-            f"has {counted(last, 'token')} where others have {columns.segment_tokens}; choose another task.max_tokens, "
-            "or task.evaluation.segment_tokens where it is validation that reads so"
-        )
 
 
 def _part_of_batch(

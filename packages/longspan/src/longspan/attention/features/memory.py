@@ -53,17 +53,13 @@ def forward_behind(attention: Attention, past: Tensor, hidden: Tensor, tokens: T
         hidden: `(B, T, E)`.
         tokens: properties of all M + T positions; for sharded rows, of the T alone.
     """
-    if not isinstance(attention, OffsetAttention):
-        if tokens.shards is not None:
-            from longspan.attention.features.sharded import through_the_first
-
-            return through_the_first(attention, past, hidden, tokens)
-        return attention(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
     if tokens.shards is not None:
-        from longspan.attention.features.sharded import all_before
+        from longspan.attention.features.sharded import forward_sharded_behind
 
-        past, tokens = all_before(attention, past, hidden, tokens)
-    return attention.forward_from(past, hidden, tokens)
+        return forward_sharded_behind(attention, past, hidden, tokens)
+    if isinstance(attention, OffsetAttention):
+        return attention.forward_from(past, hidden, tokens)
+    return attention(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
 
 
 def keys_and_values(attention: OffsetAttention, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -230,18 +230,37 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
         places: Tensor | None = None,
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         """Adds `(q + v)·(W_{k,R} R)` to the scores of `q + u`."""
-        query = self.local_queries(query, tokens)
-        first, rows = self._sinusoids(key)
-        rows = F.dropout(rows, self.config.position_dropout, self.training)
-        further = self._from_content_to_position(query, tokens)
-        one_length = tokens.in_buffer or not torch.compiler.is_compiling()
-        plain = one_length and type(self.position) is nn.Linear
-        if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
+        query, furthest = self.local_queries(query, tokens), key.shape[2] - 1
+        if self._one_length(tokens) and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
+            first, rows = self._dropped_sinusoids(furthest, furthest, key)
+            further = self._from_content_to_position(query, tokens)
             scores = self._of_few(query + further[:, None], rows, first, key.shape[2])
             return query, self.shown(tokens), [Bias(scores, globals=False)], None
-        table = self._cached_table(rows, first, state) if plain else self.heads_of(self.position, rows)
-        term = ContentToPosition(table, query_bias=further, first=first, globals=False)
-        return query, self.shown(tokens), [term], None
+        return query, self.shown(tokens), [self.position_term(query, tokens, furthest, furthest, state)], None
+
+    def position_term(
+        self, query: Tensor, tokens: Tokens, left: int, right: int, state: LayerState | None = None
+    ) -> ContentToPosition:
+        """Returns the term `(q + v)·(W_{k,R} R)` of the scores of `q + u` `(B, H, T, D)`, for keys of up to `left`
+        positions before a query and `right` after it.
+        """
+        first, rows = self._dropped_sinusoids(left, right, query)
+        table = (
+            self._cached_table(rows, first, state) if self._one_length(tokens) else self.heads_of(self.position, rows)
+        )
+        return ContentToPosition(
+            table, query_bias=self._from_content_to_position(query, tokens), first=first, globals=False
+        )
+
+    def _one_length(self, tokens: Tokens) -> bool:
+        """Whether the distances are those of one length, projected by a plain layer, whose weight can be read."""
+        one_length = tokens.in_buffer or not torch.compiler.is_compiling()
+        return one_length and type(self.position) is nn.Linear
+
+    def _dropped_sinusoids(self, left: int, right: int, like: Tensor) -> tuple[int, Tensor]:
+        """Returns `_sinusoids` after dropout."""
+        first, rows = self._sinusoids(left, right, like)
+        return first, F.dropout(rows, self.config.position_dropout, self.training)
 
     def _cached_table(self, rows: Tensor, first: int, state: LayerState | None) -> Tensor:
         """Returns the projected distances `(H, rows, D)`. Segments after a full memory have the same ones, so their
@@ -301,18 +320,19 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
         content, position = self.biases(tokens)
         return (position - content).to(query.dtype)
 
-    def _sinusoids(self, key: Tensor) -> tuple[int, Tensor]:
-        """Returns the first offset j - i with a row, and R, one row for each offset from there on, `(rows, E)`."""
+    def _sinusoids(self, left: int, right: int, like: Tensor) -> tuple[int, Tensor]:
+        """Returns the first offset j - i with a row, and R, one row for each offset from there on, `(rows, E)`, for up
+        to `left` positions before a query and `right` after it.
+        """
         low, high = self.shown_offsets
-        clamp, most = self.config.clamp_tokens, key.shape[2] - 1
+        clamp = self.config.clamp_tokens
         if clamp is not None:
             low, high = max(low, -clamp), min(high, clamp)
         if not torch.compiler.is_compiling():
-            most = max(most, 0)
-            low, high = max(low, -most), min(high, most)
+            low, high = max(low, -max(left, 0)), min(high, max(right, 0))
         else:  # a compiled graph serves every length, so only the number of keys is a bound
-            low, high = (-most if low < -ANY else low), (most if high > ANY else high)
-        return low, distance_sinusoids(low, high, self.width, key)
+            low, high = (-left if low < -ANY else low), (right if high > ANY else high)
+        return low, distance_sinusoids(low, high, self.width, like)
 
     def _of_few(self, query: Tensor, rows: Tensor, first: int, keys: int) -> Tensor:
         """Returns the scaled scores `(B, H, T, S)` of few queries with positions: `(q + v)·(W R_r) = (Wᵀ(q + v))·R_r`
@@ -333,7 +353,7 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
     ) -> Tensor:
         """Computes weights from the definition: each pair uses the row of its own distance."""
         if self.has_positions:
-            first, rows = self._sinusoids(key)
+            first, rows = self._sinusoids(key.shape[2] - 1, key.shape[2] - 1, key)
             pairs = rows_of_pairs(query.shape[2], key.shape[2], first, len(rows), query.device)
             queries = query + self._from_content_to_position(query, tokens)[:, None]
             scores = content_scores(queries, self.heads_of(self.position, rows), pairs) * self.scale
