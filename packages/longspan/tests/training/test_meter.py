@@ -23,7 +23,7 @@ from longspan.training.recipe_file import load_recipe
 from longspan.training.train import load_rows
 
 ALONE: Any = SimpleNamespace(device=torch.device("cpu"), world_size=1, metric_for_best_model="loss")
-SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 43}
+SIZES: dict[str, Any] = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 43}
 
 
 def ticking(*seconds: float) -> Callable[[], float]:

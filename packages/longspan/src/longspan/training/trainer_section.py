@@ -116,13 +116,16 @@ REASONS: dict[str, str] = {
 """Argument of Trainer → why a recipe cannot set it."""
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical", "passive"]
-NARROWER: dict[str, Any] = {
-    "log_level": LogLevel,
-    "log_level_replica": LogLevel,
-    "debug": str,
-    "optim_args": Annotated[str, Form(r"\w+ ?= ?[^,= ]+(, ?\w+ ?= ?[^,= ]+)*", "options such as momentum=0.9")] | None,
-}
-"""Types of options of which Trainer checks only a part."""
+
+
+class Narrower:
+    """Types of options that Trainer checks only in part, or later."""
+
+    debug: str
+    log_level: LogLevel
+    log_level_replica: LogLevel
+    optim_args: Annotated[str, Form(r"\w+ ?= ?[^,= ]+(, ?\w+ ?= ?[^,= ]+)*", "options such as momentum=0.9")] | None
+
 
 UNIMPORTANT = (*OF_TRACKIO, "run_name", "log_", "dataloader_", "ddp_", "torch_empty_cache_steps")
 """Beginnings of the names that do not change what is computed, so that a resumed run may change them."""
@@ -133,7 +136,7 @@ def option_hints() -> dict[str, Any]:
     """Returns the arguments of the installed Trainer that a recipe can set, with their types."""
     from transformers import TrainingArguments
 
-    hints: dict[str, Any] = {**hints_of(TrainingArguments), **NARROWER}
+    hints = hints_of(TrainingArguments) | hints_of(Narrower)
     names = [field.name for field in fields(TrainingArguments) if field.name not in KEYS | REASONS]
     return {name: hints[name] for name in names}
 
