@@ -21,6 +21,7 @@ from longspan.training.recipe import Recipe
 from longspan.training.recipe_schema import EXTENDS_HELP, documentation, is_required
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
 from longspan.training.shipped import EXTENDS
+from longspan.training.trainer_section import KEYS, REASONS
 
 SECTIONS: dict[str, Any] = {
     "published": Published,
@@ -52,6 +53,7 @@ def recipe_keys() -> str:
     parts.append(f"| `{EXTENDS}` | a name or a path |  | {EXTENDS_HELP} {more} |")
     for path, settings in SECTIONS.items():
         parts += _table(f"`{path}`", settings, f"{path}.")
+    parts += _trainer()
     parts += _table("`task.distillation`", Distilling, "task.distillation.")
     parts += _table("`task.evaluation` with `name: language_model`", Scoring, "task.evaluation.")
     parts += _table("`task.evaluation` with `name: language_stream`", Reading, "task.evaluation.")
@@ -64,6 +66,24 @@ def recipe_keys() -> str:
     for name, mechanism in MECHANISMS.items():
         parts += _table(f"`model.attention` with `mechanism: {name}`", mechanism, "")
     return "\n".join(parts) + "\n"
+
+
+def _trainer() -> list[str]:
+    """The section `trainer`: the arguments of transformers that are not passed on."""
+    link = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments"
+    lines = ["", "## `trainer`", ""]
+    lines += [
+        f"Any argument of transformers' [TrainingArguments]({link}) except these. Its type is checked, and "
+        "`longspan recipes --schema` lists those of the installed version."
+    ]
+    keys = {name: f"`{key}`" if key.startswith("optimisation.") else key for name, key in KEYS.items()}
+    for title, table in {"set instead": keys, "cannot be set, because": REASONS}.items():
+        names: dict[str, list[str]] = {}
+        for name, text in table.items():
+            names.setdefault(text, []).append(f"`{name}`")
+        lines += ["", f"| arguments | {title} |", "|---|---|"]
+        lines += [f"| {', '.join(together)} | {text} |" for text, together in names.items()]
+    return lines
 
 
 def words_of(hint: Any) -> str:

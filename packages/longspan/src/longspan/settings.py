@@ -316,7 +316,7 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         return _union(choices, value, path)
     if origin is Literal:
-        if not isinstance(value, str | int | float) or value not in choices or isinstance(value, bool):
+        if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
             raise InputError(f"{path} is {show(value)}; choose {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
         return value
     if origin in (tuple, list):

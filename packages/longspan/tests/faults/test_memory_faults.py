@@ -17,7 +17,8 @@ from longspan.errors import InputError, is_out_of_memory, memory_sentence, one_s
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.planning.plan import memory_here, what_fits
 from longspan.planning.source import Planned
-from longspan.training.optimisation import Optimisation, trainer_arguments
+from longspan.training.arguments import trainer_arguments
+from longspan.training.optimisation import Optimisation
 
 LIMITED = """
 import resource, sys

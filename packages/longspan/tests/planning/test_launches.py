@@ -29,9 +29,9 @@ from longspan.planning.launches import (
     rows_of_plain,
     table_of,
 )
-from longspan.planning.memory import Choice
 from longspan.planning.plan import make_plan
 from longspan.planning.source import Planned
+from longspan.planning.work import Choice
 
 H100, L4 = DEVICES["h100"], DEVICES["l4"]
 MILLION, WIDTH = 1 << 20, 768

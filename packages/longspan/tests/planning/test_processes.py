@@ -17,10 +17,11 @@ from longspan.models import (
     LongspanForSentenceScoring,
 )
 from longspan.planning.devices import DEVICES
-from longspan.planning.memory import Choice, memory_of, weights_of
+from longspan.planning.memory import memory_of, weights_of
 from longspan.planning.plan import Forecast, make_plan
 from longspan.planning.processes import sent
 from longspan.planning.source import Planned
+from longspan.planning.work import Choice
 
 WINDOW = {"mechanism": "longformer", "left_tokens": 32, "right_tokens": 16}
 CHOICE = Choice(tokens=1000, train=True)

@@ -43,11 +43,13 @@ generation: {beams: 2, max_tokens: 16}
 
 @pytest.fixture
 def curve() -> Callable[[Path], list[tuple[Any, ...]]]:
-    """What must not depend on interruptions: every logged loss, gradient norm, learning rate and validation loss."""
+    """What must not depend on interruptions: every logged loss, gradient norm, learning rate, number of tokens and
+    validation loss.
+    """
 
     def read(folder: Path) -> list[tuple[Any, ...]]:
         history = json.loads((folder / "metrics.json").read_text())["history"]
-        names = ("step", "loss", "grad_norm", "learning_rate", "eval_loss")
+        names = ("step", "loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "eval_loss")
         return [tuple(entry.get(name, 0.0) for name in names) for entry in history if "train_runtime" not in entry]
 
     return read

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.planning.memory import Choice
 from longspan.planning.plan import make_plan
 from longspan.planning.source import open_planned
+from longspan.planning.work import Choice
+from longspan.training.arguments import check_made_optimizer, trainer_arguments
 from longspan.training.callbacks import CutEachGradient
 from longspan.training.models import new_config
-from longspan.training.optimisation import Optimisation, trainer_arguments
+from longspan.training.optimisation import Optimisation
 from longspan.training.recipe_file import load_recipe
 
 
@@ -54,8 +55,9 @@ def test_adagrad_is_asked_for_by_name_and_adamw_as_before(tmp_path):
     assert str(own.optim) == "OptimizerNames.ADAGRAD"
     assert "ADAMW" in str(plain.optim)
     for name, value in (("betas", (0.9, 0.98)), ("epsilon", 1e-6)):
-        with pytest.raises(InputError, match=f"optimisation.{name} is .* optimizer 'adagrad' has not"):
-            Optimisation(steps=2, optimizer="adagrad", **{name: value})
+        settings = Optimisation(steps=2, optimizer="adagrad", **{name: value})
+        with pytest.raises(InputError, match=f"'adagrad', which does not take optimisation.{name}="):
+            check_made_optimizer(trainer_arguments(settings, task, tmp_path), settings)
 
 
 def test_each_gradient_is_cut_by_itself():

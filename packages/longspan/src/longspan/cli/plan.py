@@ -55,9 +55,9 @@ def plan(
     poolingformer-mlm model.max_tokens=16384 task.max_tokens=16384 --train`.
     """
     from longspan.planning.devices import device_of
-    from longspan.planning.memory import Choice
     from longspan.planning.plan import make_plan
     from longspan.planning.source import open_planned
+    from longspan.planning.work import Choice
 
     if device_memory is not None and not 0 < device_memory < 1e6:
         raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")

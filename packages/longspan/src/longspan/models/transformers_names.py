@@ -125,6 +125,7 @@ IMPORTED: dict[str, tuple[str, ...]] = {
     "transformers.pipelines.base": ("Pipeline",),
     "transformers.trainer": ("OPTIMIZER_NAME", "SCHEDULER_NAME"),
     "transformers.trainer_utils": ("EvalLoopOutput",),
+    "transformers.training_args": ("OptimizerNames",),
     "transformers.utils": ("ModelOutput", "logging"),
 }
 """Module → names that are imported from it."""

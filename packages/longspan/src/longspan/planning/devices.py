@@ -22,6 +22,7 @@ class Device:
             TF32's, which PyTorch disables by default.
         flex_share: fraction of these FLOP/s that FlexAttention's compiled kernel reaches.
         source: source of the numbers.
+        reported: names under which PyTorch reports devices with these FLOP/s.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Device:
     flops: Mapping[str, float]
     flex_share: float
     source: str
+    reported: tuple[str, ...] = ()
 
 
 AMPERE_FLEX = 0.54
@@ -53,6 +55,7 @@ DEVICES: dict[str, Device] = {
         flops=_rates(989.4, 66.9),
         flex_share=HOPPER_FLEX,
         source="NVIDIA H100 Tensor Core GPU datasheet; NVIDIA H100 Tensor Core GPU Architecture (2022), table 2",
+        reported=("NVIDIA H100 80GB HBM3",),
     ),
     "h200": Device(
         name="NVIDIA H200 SXM 141 GB",
@@ -61,6 +64,7 @@ DEVICES: dict[str, Device] = {
         flops=_rates(989.4, 66.9),
         flex_share=HOPPER_FLEX,
         source="NVIDIA H200 Tensor Core GPU datasheet",
+        reported=("NVIDIA H200",),
     ),
     "a100": Device(
         name="NVIDIA A100 SXM4 80 GB",
@@ -69,6 +73,10 @@ DEVICES: dict[str, Device] = {
         flops=_rates(312.0, 19.5),
         flex_share=AMPERE_FLEX,
         source="NVIDIA A100 Tensor Core GPU datasheet",
+        reported=(
+            *("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"),
+            *("NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe"),
+        ),
     ),
     "l4": Device(
         name="NVIDIA L4 24 GB",
@@ -77,6 +85,7 @@ DEVICES: dict[str, Device] = {
         flops=_rates(121.0, 30.3),
         flex_share=AMPERE_FLEX,
         source="NVIDIA L4 Tensor Core GPU datasheet, half of its value with sparsity",
+        reported=("NVIDIA L4",),
     ),
     "rtx4090": Device(
         name="NVIDIA GeForce RTX 4090 24 GB",
@@ -85,6 +94,7 @@ DEVICES: dict[str, Device] = {
         flops=_rates(165.2, 82.6),
         flex_share=AMPERE_FLEX,
         source="NVIDIA Ada GPU Architecture (2022), appendix A, dense with sums in float32",
+        reported=("NVIDIA GeForce RTX 4090",),
     ),
 }
 """Name on the command line → device."""

@@ -10,66 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from longspan.errors import InputError
 from longspan.models.fsdp import units
 from longspan.planning.source import Planned
-from longspan.settings import Count, check
-from longspan.stacks import stack_config
-from longspan.stacks.base import StackCost
-from longspan.training.optimisation import STATES
+from longspan.planning.work import Choice, layers_of_model, outputs_of, stack_cost, states_of
 
-Precision = Literal["float32", "bfloat16"]
 CONSTANT = 4 << 20
 """Bytes of working memory at any length: the buffers of a chunk of attention, and what libraries reserve."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One way to run a model.
-
-    Attributes:
-        tokens: tokens per row, T.
-        batch: number of rows, B.
-        train: a training step instead of a forward pass.
-        precision: bfloat16 in training means autocast: the weights are float32.
-        checkpointing: gradient checkpointing per block.
-        output_tokens: target tokens of an encoder-decoder.
-        processes: number of processes; batch and memory are per process.
-        shard: shard weights, gradients and optimizer states.
-        sequence: number of processes that share each row (sequence parallel).
-    """
-
-    tokens: Count
-    batch: Count = 1
-    train: bool = False
-    precision: Precision = "float32"
-    checkpointing: bool = False
-    output_tokens: Count = 256
-    processes: Count = 1
-    shard: bool = False
-    sequence: Count = 1
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    @property
-    def number(self) -> int:
-        """Bytes per number of an activation."""
-        return 2 if self.precision == "bfloat16" else 4
-
-    def held(self, weights: int) -> int:
-        """Returns the number of weights that a process stores."""
-        return -(-weights // self.processes) if self.shard else weights
-
-    @property
-    def words(self) -> str:
-        """Precision and checkpointing as the name of a plan's row."""
-        return self.precision + (", checkpointing" if self.checkpointing else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +96,7 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
     return Memory(
         weights=4 * held + copied,
         gradients=4 * held,
-        optimizer=STATES[planned.optimizer] * 4 * held,
+        optimizer=int(4 * states_of(planned.optimizer) * held),
         buckets=4 * held if choice.processes > 1 and not choice.shard else 0,
         activations=layers.activations(),
         working=layers.widest_backward() + 2 * 4 * whole + CONSTANT,  # gathered weights have gathered gradients
@@ -165,34 +116,6 @@ def halo_of(spec: Any, *, causal: bool = False) -> int:
     """Returns the halo of a layer in tokens; 0 if it exchanges sums only."""
     reach = spec.reach()
     return 0 if reach.left is None or reach.right is None else reach.left + (0 if causal else reach.right)
-
-
-def stack_cost(config: Any, tokens: int) -> StackCost:
-    """Returns the cost of the stack of a model in addition to its blocks, for T tokens and the memory tokens.
-
-    Raises:
-        InputError: the memory of the stack is not counted by block.
-    """
-    sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size}
-    cost = stack_config(config.stack).costs(tokens=tokens + config.num_memory_tokens, **sizes)
-    if cost is None:
-        raise InputError(
-            f"stack {config.stack['stack']!r} is not counted block by block, so there is no plan for it; measure a "
-            "step with `longspan compare`, or plan the model with the stack 'sequential'"
-        )
-    return cost
-
-
-def layers_of_model(config: Any, tokens: int) -> list[tuple[Any, int]]:
-    """Returns the mechanism of each block and the number of its positions for T tokens: with the memory tokens, or
-    these alone above `compress_after`; empty if the stack has its own layers."""
-    if stack_config(config.stack).brings_attention:
-        return []
-    memory, lower = config.num_memory_tokens, config.compress_after
-    return [
-        (config.layer_attention(layer), memory + (tokens if lower is None or layer < lower else 0))
-        for layer in range(config.num_hidden_layers)
-    ]
 
 
 class _Layers:
@@ -272,14 +195,6 @@ class _Layers:
     def moment(self) -> int:
         """Returns the temporary memory of the stack."""
         return self.number * self.choice.batch * self.stack_cost.working
-
-
-def outputs_of(config: Any, choice: Choice) -> int:
-    """Returns the number of tokens with logits over the vocabulary: all in language models, otherwise 0."""
-    head = config.head
-    predicts = head is not None and head["head"] == "masked_lm"
-    causal = any("CausalLM" in name for name in config.architectures or ())
-    return choice.batch * choice.tokens if predicts or causal else 0
 
 
 def other_choices(choice: Choice) -> list[Choice]:

@@ -22,25 +22,29 @@ from longspan.characters import counted
 from longspan.planning.devices import Device
 from longspan.planning.launches import Run, attention_seconds, rest_of_block_seconds
 from longspan.planning.memory import (
-    Choice,
     Memory,
     Weights,
     choice_of_process,
     largest_batch,
-    layers_of_model,
     longest_row,
     memory_of,
     other_choices,
-    outputs_of,
-    stack_cost,
     weights_of,
 )
 from longspan.planning.prediction import BANDWIDTH_SHARE, FLOPS_SHARE
 from longspan.planning.processes import check_processes, said_of
 from longspan.planning.source import Planned, open_planned
+from longspan.planning.work import (
+    Choice,
+    block_work,
+    layers_of_model,
+    stack_cost,
+    states_of,
+    work_beside_blocks,
+    works_of_blocks,
+)
 from longspan.settings import entry
 from longspan.stacks.block import Block
-from longspan.training.optimisation import STATES
 
 SAMPLE = 2048
 """Tokens of the measured text; long enough for attention to use tiles."""
@@ -64,20 +68,17 @@ class Stopwatch:
         """Returns the seconds of a step, or of a forward pass, on this machine.
 
         Raises:
-            InputError: as `longspan.planning.memory.stack_cost`.
+            InputError: as `longspan.planning.work.stack_cost`.
         """
         config, total, work = planned.config, 0.0, 0.0
         choice = choice_of_process(config, choice)
-        cost = stack_cost(config, choice.tokens)
-        for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
-            block_total = choice.batch * block_work(config, spec, length, min(config.num_memory_tokens, length))
+        for spec, length, block_total in works_of_blocks(config, choice):
             block_choice = replace(choice, tokens=max(length, 1))
             total += block_total * self.rate(config, spec, block_choice, train=choice.train)
             if choice.train and choice.checkpointing:
                 total += block_total * self.rate(config, spec, block_choice, train=False)
             work += block_total
-        rate = total / max(work, 1.0)
-        total += rate * (work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds)
+        total += total / max(work, 1.0) * work_beside_blocks(config, choice)
         return total + (choice.held(weights.total) * self.per_weight(planned.optimizer) if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:
@@ -107,12 +108,15 @@ class Stopwatch:
         return best
 
     def per_weight(self, name: str = "adamw") -> float:
-        """Returns the seconds of an update per weight, the minimum of three, measured once for each optimizer."""
+        """Returns the seconds of an update per weight, the minimum of three, measured once for each optimizer; one that
+        PyTorch lacks is timed as AdamW.
+        """
         if name in self.updates:
             return self.updates[name]
         weight = torch.nn.Parameter(torch.randn(UPDATE_SAMPLE))
         weight.grad = torch.randn(UPDATE_SAMPLE)
-        optimizer = {"adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}[name]([weight])
+        kinds = {"adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
+        optimizer = kinds.get(name, torch.optim.AdamW)([weight])
         times: list[float] = []
         for _ in range(3):
             begin = self.clock()
@@ -135,27 +139,6 @@ def block_of(config: Any, spec: Any, train: bool) -> Block:
     ).train(train)
 
 
-def block_work(config: Any, spec: Any, length: int, memory: int = 0) -> float:
-    """Returns the multiply-adds of a block on one row, forward; `memory` of its tokens are global memory tokens."""
-    cost = spec.costs(length=length, width=config.hidden_size, heads=config.num_attention_heads)
-    work = float(cost.multiply_adds + 2 * config.hidden_size * config.intermediate_size * length)
-    if memory:
-        scores = spec.scores_per_token(length, global_tokens=memory) - spec.scores_per_token(length)
-        work += 2 * config.hidden_size * scores * length
-    return work
-
-
-def work_beside_blocks(config: Any, choice: Choice) -> float:
-    """Returns the multiply-adds outside the encoder's blocks: a decoder, and the logits."""
-    width, written = config.hidden_size, choice.batch * choice.output_tokens
-    if not config.decoder_layers:
-        return float(outputs_of(config, choice) * width * config.vocab_size)
-    inner = config.decoder_intermediate_size or config.intermediate_size
-    block = written * (6 * width**2 + 2 * width * inner) + choice.batch * choice.tokens * 2 * width**2
-    block += 2 * width * choice.batch * choice.output_tokens * (choice.tokens + choice.output_tokens)
-    return float(config.decoder_layers * block + written * width * config.vocab_size)
-
-
 class Forecast:
     """Predicted seconds on a device: those of blocks from a table of counts, everything else is counted here.
 
@@ -172,7 +155,7 @@ class Forecast:
         """Returns the seconds of a step, or of a forward pass; None if a mechanism has no row in the table.
 
         Raises:
-            InputError: as `longspan.planning.memory.stack_cost`.
+            InputError: as `longspan.planning.work.stack_cost`.
         """
         config, device = planned.config, self.device
         choice = choice_of_process(config, choice)
@@ -184,10 +167,10 @@ class Forecast:
                 if block is None:
                     return None
                 total += layers * block
-        work = work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds
+        work = work_beside_blocks(config, choice)
         total += 2 * (3 if choice.train else 1) * work / (FLOPS_SHARE * device.flops[choice.precision])
         # AdamW reads a weight, its gradient and states in float32, and writes all but the gradient.
-        moved = 4 * (3 + 2 * STATES[planned.optimizer]) * choice.held(weights.total) if choice.train else 0
+        moved = 4 * (3 + 2 * states_of(planned.optimizer)) * choice.held(weights.total) if choice.train else 0
         return total + moved / (BANDWIDTH_SHARE * device.bandwidth)
 
     def block(self, config: Any, spec: Any, choice: Choice, train: bool) -> float | None:

@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,44 +25,84 @@ from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.training.checkpoints import PROCESSES, UNLOGGED, complete_checkpoints, evaluations, memory_file
+from longspan.training.processes import largest
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EVERY = 60.0
+"""Seconds between lines of progress without a terminal."""
+
+
+SHOWN = {
+    "loss": ("loss", "{:.4g}"),
+    "eval_loss": ("validation loss", "{:.4g}"),
+    "eval_best": ("", "{:.4g}"),
+    "grad_norm": ("gradient norm", "{:.3g}"),
+    "tokens_per_second": ("tokens/s", "{:,.0f}"),
+    "mfu": ("MFU", "{:.1%}"),
+    "memory_gib": ("memory", "{:.3g} GiB"),
+    "data_wait": ("waiting for data", "{:.0%}"),
+}
+"""Key of a log → its label and format, in order; `eval_best` is the score that selects the best checkpoint."""
+
+
+class Latest:
+    """The latest of the logged numbers that a person watches."""
+
+    def __init__(self) -> None:
+        self.logged: dict[str, float] = {}
+
+    def update(self, args: Any, logs: dict[str, float] | None) -> dict[str, str]:
+        """Adds logged numbers; returns all as label → text."""
+        best = args.metric_for_best_model
+        names = {f"eval_{best}": "eval_best", **{name: name for name in SHOWN}}
+        self.logged |= {names[key]: value for key, value in (logs or {}).items() if key in names}
+        labels = {name: (label or best, form) for name, (label, form) in SHOWN.items()}
+        return {label: form.format(self.logged[name]) for name, (label, form) in labels.items() if name in self.logged}
 
 
 class Progress(ProgressCallback):
-    """Trainer's progress bar, with the latest losses in it instead of a line for each."""
+    """Trainer's progress bar, with the latest numbers in it instead of a line for each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.latest: dict[str, str] = {}
+        self.latest = Latest()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Called by Trainer with every set of logged numbers."""
-        name = args.metric_for_best_model
-        shown = {f"eval_{name}": name, "loss": "loss", "eval_loss": "validation"}
-        self.latest |= {shown[key]: f"{value:.4g}" for key, value in (logs or {}).items() if key in shown}
+        shown = self.latest.update(args, logs)
         if self.training_bar is not None:
-            self.training_bar.set_postfix(self.latest)
+            self.training_bar.set_postfix(shown)
 
 
 class ProgressLines(TrainerCallback):
-    """Without a terminal, as in a log: a line for each evaluation, with the latest losses."""
+    """Without a terminal, as in a log: a line with the latest numbers after each evaluation, and every minute.
 
-    def __init__(self) -> None:
-        self.loss: float | None = None
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.latest = Latest()
+        self.written = clock()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Called by Trainer with every set of logged numbers."""
-        logs = logs or {}
-        self.loss = logs.get("loss", self.loss)
-        if "eval_loss" not in logs or not state.is_world_process_zero:
-            return
-        name = args.metric_for_best_model
-        shown = {"loss": self.loss, "validation loss": logs["eval_loss"]}
-        shown |= {} if name == "loss" else {name: logs.get(f"eval_{name}")}
-        numbers = ", ".join(f"{key} {value:.4g}" for key, value in shown.items() if value is not None)
-        sys.stderr.write(f"step {state.global_step:,} of {state.max_steps:,}: {numbers}\n")
-        sys.stderr.flush()
+        self.latest.update(args, logs)
+        if "eval_loss" in (logs or {}):
+            self._write(args, state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after every update of the weights."""
+        if self.clock() - self.written >= EVERY:
+            self._write(args, state)
+
+    def _write(self, args: Any, state: Any) -> None:
+        self.written = self.clock()
+        if state.is_world_process_zero:
+            numbers = ", ".join(f"{label} {text}" for label, text in self.latest.update(args, None).items())
+            sys.stderr.write(f"step {state.global_step:,} of {state.max_steps:,}: {numbers or 'no loss logged yet'}\n")
+            sys.stderr.flush()
 
 
 class Borders(TrainerCallback):
@@ -159,7 +200,7 @@ class StopOnSignal(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by Trainer after every update of the weights; all processes stop at the same step."""
-        self.asked = int(_largest(float(self.asked), args))
+        self.asked = int(largest([self.asked], args)[0])
         if self.asked and state.global_step < state.max_steps:
             control.should_save = control.should_training_stop = True
 
@@ -179,10 +220,16 @@ class StopOnSignal(TrainerCallback):
 
 
 class StopNotFinite(TrainerCallback):
-    """Ends training before weights are updated from a non-finite loss or gradient."""
+    """Ends training before weights are updated from a non-finite loss or gradient.
 
-    def __init__(self, learning_rate: float) -> None:
+    Args:
+        learning_rate: that of the recipe, for the message.
+        scaled: whether a scaler of gradients (float16) skips the updates whose gradients overflow.
+    """
+
+    def __init__(self, learning_rate: float, *, scaled: bool = False) -> None:
         self.learning_rate = learning_rate
+        self.scaled = scaled
         self.loss: torch.Tensor | None = None
         """The sum of the losses of this step."""
 
@@ -198,7 +245,7 @@ class StopNotFinite(TrainerCallback):
         loss, self.loss = self.loss, None
         assert loss is not None
         lost, wild = torch.stack([loss.float(), norm.float().to(loss.device)]).isfinite().logical_not().tolist()
-        kind = int(_largest(2.0 * lost or float(wild), args))
+        kind = int(largest([2.0 * lost or float(wild and not self.scaled)], args)[0])
         if kind:
             what, value = ("loss", float(loss)) if kind == 2 else ("gradient", float(norm))
             self.refuse(f"the {what} is {value}", Path(args.output_dir), state.global_step + 1)
@@ -249,12 +296,3 @@ def has_stalled(history: list[dict[str, Any]], args: Any, patience: int | None) 
     sign = 1 if args.greater_is_better else -1
     earlier, latest = (max(sign * score for score in part) for part in (scores[:-patience], scores[-patience:]))
     return latest <= earlier
-
-
-def _largest(value: float, args: Any) -> float:
-    """Returns the maximum of a number over all processes."""
-    if args.world_size == 1:
-        return value
-    everywhere = torch.tensor(value, device=args.device)
-    torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
-    return float(everywhere)

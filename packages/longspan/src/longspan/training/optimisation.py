@@ -1,5 +1,4 @@
-"""The section `optimisation` of a recipe: steps, batches and learning rates, and the arguments of
-Hugging Face's Trainer.
+"""The section `optimisation` of a recipe: steps, batches and learning rates.
 
 transformers is imported only when it is needed: reading a recipe does not import it.
 """
@@ -9,21 +8,29 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.settings import BatchSize, Count, Dropout, Form, Range, Seed, check, near, show
-
-if TYPE_CHECKING:
-    from transformers import TrainingArguments
 
 Steps = Annotated[int, Range(1, 1_000_000_000)]
 FileSize = Annotated[str, Form(r"[1-9]\d{0,8} ?[KMGT]B", "a number of KB, MB, GB or TB, such as 5GB")]
 ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
 STATES = {"adamw": 2, "adagrad": 1}
-"""Optimizer → number of states for each weight: two moments, or one sum of squares."""
+
+UNUSABLE = {
+    **dict.fromkeys(
+        ("galore", "apollo"), "stores objects of its package in checkpoints, and these are loaded as plain tensors only"
+    ),
+    "grokadamw": "does not continue from its checkpoints with the losses of an uninterrupted run",
+    **dict.fromkeys(
+        ("lomo", "layerwise"),
+        "updates weights in the backward pass, before gradients are clipped and checked, and saves no states",
+    ),
+}
+"""Part of an optimizer's name → why a run cannot have it; a later entry counts."""
+SHARDED = ("adamw", "adamw_torch", "adamw_torch_fused", "adagrad", "rmsprop", "sgd")
+"""Optimizers whose states have the shape of the weights, so that FSDP2 can divide them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +90,10 @@ class Optimisation:
     """Documents in one update, over all devices."""
     micro_batch_size: BatchSize = 1
     """Documents in one forward pass on one device; gradients are accumulated up to `batch_size`."""
-    optimizer: Literal["adamw", "adagrad"] = "adamw"
-    """The optimizer; `adagrad` has no `betas` and no `epsilon`."""
+    optimizer: str = "adamw"
+    """Any name of transformers' `optim`: adafactor, adagrad, sgd, lion_32bit, adamw_8bit, …; `adamw` is
+    its default, PyTorch's fused AdamW. `trainer.optim_args` has its options.
+    """
     learning_rate: Annotated[float, Range(above=0, maximum=10)] = 1e-4
     """Peak learning rate."""
     head_learning_rate: Annotated[float, Range(above=0, maximum=10)] | None = None
@@ -100,11 +109,11 @@ class Optimisation:
     warmup_limit: Steps | None = None
     """Most steps that `warmup_fraction` may take."""
     weight_decay: Annotated[float, Range(0, 10)] = 0.0
-    """Weight decay of AdamW, except for biases and norms."""
+    """Weight decay, except for biases and norms."""
     betas: tuple[Annotated[float, Range(0, below=1)], ...] = (0.9, 0.999)
-    """AdamW's two decay rates."""
+    """The two decay rates of AdamW, Lion and similar optimizers."""
     epsilon: Annotated[float, Range(above=0, maximum=1)] = 1e-8
-    """AdamW's ε in the denominator."""
+    """ε in the denominator of AdamW and similar optimizers."""
     gradient_clip: Annotated[float, Range(0, 1e9)] = 1.0
     """Maximal norm of the gradient over all weights; 0 disables clipping."""
     weight_gradient_clip: Annotated[float, Range(0, 1e9)] = 0.0
@@ -142,8 +151,8 @@ class Optimisation:
     best_by: str = "loss"
     """Score that selects the best checkpoint: `loss` (lower is better), or a score of the task such as `rouge1`."""
     report_to: tuple[str, ...] = ("tensorboard",)
-    """Programs that the losses are reported to: `tensorboard`, `wandb`, `mlflow` and others that transformers' Trainer
-    supports, or `none`.
+    """Programs that losses and speed are reported to: `tensorboard`, `wandb`, `trackio`, `mlflow` and others that
+    transformers' Trainer supports, or `none`.
     """
     workers: Annotated[int, Range(0, 256)] = 0
     """Number of processes that tokenise ahead of the training loop."""
@@ -191,13 +200,6 @@ class Optimisation:
                 f"optimisation.warmup_limit is {self.warmup_limit}, which bounds a share of 'steps'; give "
                 "optimisation.steps and optimisation.warmup_fraction, or leave it out"
             )
-        if self.optimizer != "adamw":
-            for name in ("betas", "epsilon"):
-                if getattr(self, name) != getattr(type(self), name):
-                    raise InputError(
-                        f"optimisation.{name} is {show(getattr(self, name))}, which optimizer {self.optimizer!r} has "
-                        "not; leave it out"
-                    )
         if len(self.betas) != 2:
             raise InputError(f"optimisation.betas is {show(list(self.betas))}; it must be two numbers")
 
@@ -206,6 +208,27 @@ class Optimisation:
         if self.warmup_limit is not None and self.steps is not None:
             return min(self.warmup_limit, math.ceil(self.warmup_fraction * self.steps))
         return self.warmup_fraction or self.warmup_steps
+
+
+def check_optimizer(settings: Optimisation) -> None:
+    """Raises `InputError` for an optimizer that Trainer does not have, or with which a run cannot be what it promises.
+
+    Whether its package is installed depends on the machine and is checked by `longspan.training.arguments`.
+    """
+    from transformers.training_args import OptimizerNames
+
+    name, known = settings.optimizer, ["adamw", *(member.value for member in OptimizerNames)]
+    reasons = {each: reason for each in known for part, reason in UNUSABLE.items() if part in each}
+    if name not in known:
+        known = [each for each in known if each not in reasons]
+        raise InputError(f"optimisation.optimizer is {show(name)}, which Trainer does not have; {near(name, known)}")
+    if name in reasons:
+        raise InputError(f"optimisation.optimizer is {name!r}, which {reasons[name]}; choose another")
+    if settings.parallel.shard and name not in SHARDED:
+        raise InputError(
+            f"optimisation.optimizer is {name!r}, whose states are not as large as the weights and cannot be divided "
+            f"by optimisation.parallel.shard; choose one of {', '.join(SHARDED)}, or leave that out"
+        )
 
 
 def check_schedule(settings: Optimisation) -> None:
@@ -281,101 +304,3 @@ def _taken(settings: Optimisation) -> str:
     ours = {"optimizer", "num_warmup_steps", "num_training_steps", "last_epoch", "kwargs"}
     taken = [] if made is None else [one for one in inspect.signature(made).parameters if one not in ours]
     return f"it takes {', '.join(taken)}" if taken else "leave them out"
-
-
-def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArguments:
-    """Returns Trainer's arguments, with checkpoints in `folder` and each batch split between the processes.
-
-    Raises:
-        InputError: a missing dependency; the processes cannot share the work, or a batch.
-    """
-    import torch
-    from transformers import TrainingArguments
-
-    from longspan.training.processes import process_count
-
-    # bfloat16 that a GPU emulates is slower than float32.
-    if settings.bf16 and torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
-        name = torch.cuda.get_device_name()
-        raise InputError(f"optimisation.bf16 is true, but {name} has no bfloat16; set it to false")
-    lower_is_better, labels = task.metrics.lower_is_better, list(task.losses().labels)
-    optimizer: dict[str, Any] = {} if settings.optimizer == "adamw" else {"optim": settings.optimizer}
-    try:
-        arguments = TrainingArguments(
-            output_dir=str(folder),
-            # Updates: Trainer's default optimizer is an AdamW.
-            **optimizer,
-            per_device_train_batch_size=settings.micro_batch_size,
-            num_train_epochs=settings.epochs or 1.0,
-            max_steps=-1 if settings.steps is None else settings.steps,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type=settings.schedule,
-            lr_scheduler_kwargs=settings.schedule_options or None,
-            warmup_steps=settings.warmup(),
-            weight_decay=settings.weight_decay,
-            adam_beta1=settings.betas[0],
-            adam_beta2=settings.betas[1],
-            adam_epsilon=settings.epsilon,
-            max_grad_norm=settings.gradient_clip,
-            bf16=settings.bf16,
-            seed=settings.seed,
-            data_seed=settings.seed,
-            # Logging, validation and saving.
-            logging_steps=settings.log_every,
-            eval_strategy="steps",
-            eval_steps=settings.evaluate_every,
-            save_strategy="steps",
-            save_steps=settings.evaluate_every,
-            per_device_eval_batch_size=settings.micro_batch_size,
-            metric_for_best_model=settings.best_by,
-            greater_is_better=settings.best_by not in ("loss", *lower_is_better),
-            prediction_loss_only=True,
-            label_names=labels,
-            report_to="none",
-            logging_nan_inf_filter=False,
-            log_level="error",
-            # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too; and
-            # several processes would train apart.
-            use_cpu=not torch.accelerator.is_available(),
-            dataloader_num_workers=settings.workers,
-            dataloader_pin_memory=torch.cuda.is_available(),
-            remove_unused_columns=False,
-            # Projections of global tokens have no gradient in a batch without any; Trainer also detects such weights,
-            # but not with gradient checkpointing.
-            ddp_find_unused_parameters=True,
-        )
-    except ImportError as error:
-        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
-    except ValueError as error:
-        raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
-    started = process_count()
-    if arguments.world_size != started:
-        raise InputError(
-            f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "
-            "there are GPUs, or set ACCELERATE_USE_CPU=true to share the work on CPUs"
-        )
-    groups = _groups(settings.parallel, started)
-    together = settings.micro_batch_size * groups
-    if settings.batch_size % together:
-        raise InputError(
-            f"optimisation.batch_size is {settings.batch_size}; with {groups} "
-            f"{'processes' if settings.parallel.sequence == 1 else 'groups of processes'} of "
-            f"{settings.micro_batch_size} documents it must be a multiple of {together}"
-        )
-    arguments.gradient_accumulation_steps = settings.batch_size // together
-    return arguments
-
-
-def _groups(parallel: Parallel, started: int) -> int:
-    """Returns the number of groups of processes with batches of their own."""
-    groups = parallel.data or started // parallel.sequence
-    if groups * parallel.sequence == started:
-        return groups
-    told = f"optimisation.parallel.sequence is {parallel.sequence}"
-    if parallel.data is not None:
-        told = f"optimisation.parallel.data is {parallel.data}" + (f" and {told}" if parallel.sequence > 1 else "")
-    raise InputError(
-        f"{told} and {counted(started, 'process', 'processes')} {'was' if started == 1 else 'were'} started; start "
-        f"{'as many' if parallel.sequence == 1 else 'their product' if parallel.data else 'a multiple of it'} "
-        f"(torchrun --nproc-per-node {(parallel.data or 1) * parallel.sequence}), or leave it out"
-    )

@@ -8,7 +8,7 @@ gradient exchange requires; missing ones are stand-ins, which are marked and cou
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -99,6 +99,15 @@ def mean_over(value: float, group: Any, device: torch.device) -> float:
     total = torch.tensor(value, dtype=torch.float32, device=device)
     torch.distributed.all_reduce(total, group=group)
     return float(total) / torch.distributed.get_world_size(group)
+
+
+def largest(values: Sequence[float], args: Any) -> list[float]:
+    """Returns the maximum of each number over all processes; `args` are Trainer's."""
+    if args.world_size == 1:
+        return list(values)
+    everywhere = torch.tensor(values, dtype=torch.float32, device=args.device)
+    torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
+    return everywhere.tolist()
 
 
 class EvenBatches:

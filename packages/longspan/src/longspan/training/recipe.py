@@ -9,6 +9,7 @@ data: {train: [arxiv], validation: [arxiv]}       # names of data sets or paths
 model: {from: facebook/bart-large, attention: poolingformer, max_tokens: 4096}
 tokenizer: {train: 8000}              # or {from: DIR}; default: the tokenizer that comes with model.from
 optimisation: {learning_rate: 2.0e-4, epochs: 10, batch_size: 128}
+trainer: {torch_compile: true}        # further arguments of Hugging Face's TrainingArguments
 generation: {beams: 5, length_penalty: 2.0}
 stages: [{}, {task.max_source_tokens: x2, optimisation.learning_rate: /2}]   # one after the other, see `changes`
 smoke: {optimisation.steps: 4}        # changes for --smoke, by dotted path
@@ -32,15 +33,16 @@ from longspan.changes import STAGES, stages_of
 from longspan.errors import InputError
 from longspan.settings import FileName, check, convert, from_plain, hints_of, join, key_of, near, show, to_plain
 from longspan.tasks import build_task
-from longspan.training.optimisation import STATES, Optimisation, check_reports, check_schedule
+from longspan.training.optimisation import Optimisation, check_optimizer, check_reports, check_schedule
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
 from longspan.training.shipped import EXTENDS
+from longspan.training.trainer_section import check_options
 
 MOST_STAGES = 100
 """Each is checked before the first begins, which takes a tenth of a second."""
 CHANGEABLE = ("task.", "model.attention", "model.stack", "model.new.", "optimisation.")
 """Prefixes of the keys that a stage may change."""
-SHARED = ("task.name", "optimisation.train", "optimisation.lora", "optimisation.best_by")
+SHARED = ("task.name", "optimisation.train", "optimisation.lora", "optimisation.best_by", "optimisation.optimizer")
 """Keys among them that are the same in all stages."""
 
 
@@ -66,6 +68,8 @@ class Recipe:
     """The tokenizer."""
     optimisation: Optimisation
     """How the model is trained."""
+    trainer: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of Hugging Face's Trainer, by their names in `TrainingArguments`."""
     generation: Generation = field(default_factory=Generation)
     """How summaries are decoded."""
     stages: tuple[dict[str, Any], ...] = ()
@@ -151,7 +155,10 @@ class Recipe:
 def _check_run(recipe: Recipe) -> None:
     """Raises `InputError` for the first setting of one run that cannot work on any machine."""
     task = recipe.task
+    check_optimizer(recipe.optimisation)
     check_schedule(recipe.optimisation)
+    if recipe.trainer:
+        check_options(recipe.trainer, recipe.optimisation)
     check_reports(recipe.optimisation.report_to)
     if recipe.optimisation.lora is not None:
         from longspan.training.adapters import check_adapters
@@ -214,12 +221,13 @@ def check_memory(recipe: Recipe) -> None:
         return
     import torch
 
+    from longspan.planning.work import states_of
     from longspan.training.processes import local_process_count, process_count
 
     weights = sum(math.prod(shape) for shape in _shapes(recipe).values())
     # Weights, gradients and states in float32; with adapters the weights alone count.
     optimisation = recipe.optimisation
-    needed = weights * (4 * (2 + STATES[optimisation.optimizer]) if optimisation.lora is None else 4)
+    needed = int(weights * 4 * (2 + states_of(optimisation.optimizer) if optimisation.lora is None else 1))
     here, everywhere = local_process_count(), process_count()
     needed = needed * here // (everywhere if optimisation.parallel.shard else 1)
     memories = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []

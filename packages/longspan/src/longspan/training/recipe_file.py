@@ -16,6 +16,7 @@ from longspan.tasks import TASKS, task_class
 from longspan.tasks.writing import WritingTask
 from longspan.training.recipe import Recipe, check_key
 from longspan.training.shipped import EXTENDS, find_recipe, read_recipe
+from longspan.training.trainer_section import SECTION
 
 SMOKE = {
     "data.train": "synthetic",
@@ -38,6 +39,9 @@ SMOKE = {
     "generation.max_tokens": 16,
 }
 """Changes of `--smoke` in every recipe, before the recipe's own `smoke` section."""
+
+SMOKE_TRAINER = {"fp16": False, "tf32": None}
+"""Changes of `--smoke` for options of Trainer that need a GPU, if a recipe has them."""
 
 SMOKE_CHECKPOINT = {
     "model.from": "random-bart",
@@ -124,6 +128,8 @@ def _smoke_changes(data: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         begun = SMOKE_CHECKPOINT | SMOKE_PREFIX | {"model.attention": ModelFields.decoder_attention}
     published = isinstance(model, dict) and model.get("from") is not None
     changes = {**SMOKE, **(begun if published else {}), **own}
+    if isinstance(trainer := data.get(SECTION), dict):
+        changes = {f"{SECTION}.{name}": value for name, value in SMOKE_TRAINER.items() if name in trainer} | changes
     stages = data.get(STAGES)
     if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages) and STAGES not in own:
         # Stages keep their factors, but no absolute size of what is made small.

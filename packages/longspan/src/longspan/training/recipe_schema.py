@@ -21,6 +21,7 @@ from longspan.settings import Form, Range, hints_of, key_of
 from longspan.tasks import TASKS, task_class
 from longspan.training.recipe import Recipe
 from longspan.training.shipped import EXTENDS
+from longspan.training.trainer_section import option_hints
 
 EXTENDS_HELP = (
     "A recipe of the package, by name, or a .yaml file in the same folder: this recipe contains only what it changes."
@@ -80,6 +81,8 @@ def _full_recipe() -> dict[str, Any]:
             for name in TASKS
         ],
     }
+    options = {name: schema_of(hint) for name, hint in option_hints().items()}
+    properties["trainer"] |= {"properties": options, "additionalProperties": False}
     model = properties["model"]["properties"]
     model["new"] = {"anyOf": [_new_model(), {"type": "null"}], "description": model["new"]["description"]}
     several = {"type": "array", "items": _ATTENTION}
@@ -120,7 +123,7 @@ def schema_of(hint: Any) -> dict[str, Any]:
         return {"anyOf": [schema_of(choice) for choice in choices]}
     if origin is Literal:
         return {"enum": list(choices)}
-    if origin is tuple:
+    if origin in (tuple, list):
         return {"anyOf": [schema_of(choices[0]), {"type": "array", "items": schema_of(choices[0])}]}
     if hint is type(None):
         return {"type": "null"}

@@ -24,6 +24,7 @@ from longspan.training.models import RANDOM
 from longspan.training.processes import is_main_process, on_main_process_first, process_count
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
+from longspan.training.trainer_section import SECTION, UNIMPORTANT
 from longspan.version import __version__
 
 METRICS = "metrics.json"
@@ -32,6 +33,7 @@ CHANGEABLE = (
     *("about", "published", "smoke"),
     *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to", "optimisation.parallel"),
     "optimisation.max_shard_size",
+    *(f"{SECTION}.{name}" for name in UNIMPORTANT),
 )
 """Keys that may differ when a run is resumed, because they can only change random draws of dropout."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")

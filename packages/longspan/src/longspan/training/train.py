@@ -50,6 +50,7 @@ from longspan.tasks.tokenizers import end_id
 from longspan.tasks.writing import WritingTask
 from longspan.training import checkpoints, run_folder
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
+from longspan.training.arguments import check_arguments
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.card import training_card
 from longspan.training.lifelines import ended_together
@@ -76,7 +77,9 @@ class TrainResult:
     best: dict[str, float]
     """The scores of the best checkpoint on the validation rows."""
     history: list[dict[str, Any]]
-    """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, and `eval_…` entries, each with its `step`."""
+    """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, the numbers of
+    `longspan.training.meter.Meter.report`, `num_input_tokens_seen`, and `eval_…` entries, each with its `step`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,8 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     check_memory(recipe)
     folder = output_folder(output)
     with ended_together(offloads=any(stage.optimisation.parallel.offload for stage in stages)):
+        for stage in stages:
+            check_arguments(stage, folder)
         if not recipe.stages:
             return _run(recipe, folder, Stage(shared=folder, before=None, is_last=True), resume=resume)
         return _run_all(stages, recipe, folder, resume=resume)
@@ -294,6 +299,11 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
     if isinstance(task, WritingTask) and model.config.eos_token_id is None:
         model.config.eos_token_id = model.generation_config.eos_token_id = end_id(tokenizer)
     model.config.label_smoothing = recipe.optimisation.label_smoothing
+    if recipe.optimisation.label_smoothing and not model.can_generate():
+        raise InputError(
+            f"optimisation.label_smoothing is {recipe.optimisation.label_smoothing}, but the loss of a "
+            f"{type(model).__name__} is not that of generated tokens and has none; leave it out"
+        )
     model.max_shard_size = recipe.optimisation.max_shard_size
     if recipe.optimisation.gradient_checkpointing:
         enable_checkpointing(model)

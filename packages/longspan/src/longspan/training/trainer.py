@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from torch.distributed import get_world_size
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_utils import EvalLoopOutput
@@ -23,6 +24,7 @@ from longspan.models.packed import check_packed
 from longspan.models.stream_memory import StreamMemory
 from longspan.stacks import stack_config
 from longspan.tasks.predicting import without_padding
+from longspan.training.arguments import EXPECTED, refusal, trainer_arguments
 from longspan.training.callbacks import (
     Borders,
     CutEachGradient,
@@ -33,7 +35,7 @@ from longspan.training.callbacks import (
     reports,
 )
 from longspan.training.checkpoints import MEMORY, PROCESSES, CompleteCheckpoints, read_unlogged
-from longspan.training.optimisation import trainer_arguments
+from longspan.training.meter import ROWS, Meter, peak_flops, row_flops, with_rows
 from longspan.training.processes import STAND_IN, StandIns, even_batches, mean_over, on_main_process_first
 from longspan.training.recipe import Recipe
 
@@ -75,6 +77,7 @@ class RecipeTrainer(Trainer):
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
         self.share = 1.0
+        self.meter = Meter()
         self.carried = StreamMemory(self.model.config)  # pyright: ignore[reportOptionalMemberAccess]
 
     def _get_train_sampler(self, *arguments: Any, **options: Any) -> Any:
@@ -92,14 +95,23 @@ class RecipeTrainer(Trainer):
         return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size, self.row_group)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
-        """Returns the micro-batches of an update, as Trainer's, and sets the share of those of all
-        processes that count.
+        """Returns the micro-batches of an update, as Trainer's, counts their tokens, and sets the share of those of
+        all processes that count.
+
+        Trainer's own count of tokens waits for the device at every micro-batch, and counts stand-ins and shared rows.
         """
-        samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        samples, items = super().get_batch_samples(self.meter.begin(epoch_iterator), num_batches, device)
+        tokens, flops = self.meter.counts(samples)
         if self.args.world_size > 1 and samples:
-            counted = torch.tensor(float(sum(STAND_IN not in batch for batch in samples)), device=self.args.device)
-            reduced: Any = self.accelerator.reduce(counted, reduction="mean")
-            self.share = float(reduced) / len(samples)
+            real = sum(STAND_IN not in batch for batch in samples)
+            sums = torch.tensor([real, tokens, flops], dtype=torch.float64, device=self.args.device)
+            reduced: Any = self.accelerator.reduce(sums, reduction="sum")
+            real, tokens, flops = reduced.tolist()
+            self.share = real / (len(samples) * self.args.world_size)
+            if self.row_group is not None:  # whose processes have counted the same rows
+                tokens, flops = (count / get_world_size(self.row_group) for count in (tokens, flops))
+        self.meter.add(tokens, flops)
+        self.state.num_input_tokens_seen += int(tokens)
         return samples, items
 
     def plain_optimizer(self, *arguments: Any, **options: Any) -> Any:
@@ -123,6 +135,7 @@ class RecipeTrainer(Trainer):
         processes, including them.
         """
         stands_in = inputs.pop(STAND_IN, False)
+        inputs.pop(ROWS, None)
         if not model.training:
             options["num_items_in_batch"] = None  # of all processes; a validation loss is a mean over its own batch
         if (place := inputs.pop("place", None)) is not None:
@@ -177,16 +190,18 @@ class RecipeTrainer(Trainer):
         self.logged_step = int(unlogged["logged_step"])
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """As Trainer's, whose own mean starts at the resumption."""
+        """As Trainer's, whose own mean starts at the resumption; with the numbers of the meter."""
         if "loss" in logs:
             logs["loss"] = self.mean_unlogged() / (self.state.global_step - self.logged_step)
             self.unlogged.zero_()
             self.logged_step = self.state.global_step
+            logs |= {**self.meter.report(self.args), "num_input_tokens_seen": self.state.num_input_tokens_seen}
         super().log(logs, *arguments, **options)
 
     def prediction_step(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """Runs one batch of validation, as Trainer; also records the weight of its loss."""
         stands_in = inputs.pop(STAND_IN, False)
+        inputs.pop(ROWS, None)
         output = super().prediction_step(model, inputs, *arguments, **options)
         if output[0] is not None and not stands_in:
             weight = self.losses.weight(inputs)
@@ -204,6 +219,8 @@ class RecipeTrainer(Trainer):
             loss, weight, right = self._mean_validated()
         else:  # of contiguous streams, which are processed in order
             with self.accelerator.autocast(), torch.no_grad():
+                if callable(averaged := getattr(self.optimizer, "eval", None)):
+                    averaged()  # of a schedule-free optimizer, as in Trainer's own loop
                 loss, weight, right = self.losses.validation(self.model, self.eval_dataset), 1.0, 0.0
             rows = len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
             nothing: Any = ()
@@ -271,29 +288,39 @@ def make_trainer(
     if recipe.optimisation.padding_free:
         check_padding_free(model, datasets[0])
         collator = partial(without_padding, collator)
-    finite = StopNotFinite(recipe.optimisation.learning_rate)
-    trainer = kind(
-        task,
-        rows[1],
-        finite,
-        teacher,
-        model=model,
-        args=trainer_arguments(recipe.optimisation, task, folder / "checkpoints"),
-        data_collator=StandIns(collator, datasets[0]),
-        train_dataset=datasets[0],
-        eval_dataset=datasets[1],
-        processing_class=tokenizer,
-        callbacks=[finite, CutEachGradient(recipe.optimisation.weight_gradient_clip)],
-    )
+    finite = StopNotFinite(recipe.optimisation.learning_rate, scaled=bool(recipe.trainer.get("fp16")))
+    arguments = trainer_arguments(recipe.optimisation, task, folder / "checkpoints", recipe.trainer)
+    try:
+        trainer = kind(
+            task,
+            rows[1],
+            finite,
+            teacher,
+            model=model,
+            args=arguments,
+            data_collator=StandIns(partial(with_rows, collator), datasets[0]),
+            train_dataset=datasets[0],
+            eval_dataset=datasets[1],
+            processing_class=tokenizer,
+            callbacks=[finite, CutEachGradient(recipe.optimisation.weight_gradient_clip)],
+        )
+    except EXPECTED as error:
+        if not recipe.trainer or isinstance(error, InputError):
+            raise
+        raise refusal(recipe.trainer, error) from error
     if recipe.optimisation.parallel.sequence > 1:
         from longspan.training.sequence_parallel import divide_rows
 
         divide_rows(trainer, recipe.optimisation.parallel.sequence)
     trainer.head_rate = recipe.optimisation.head_learning_rate
     trainer.frozen = recipe.optimisation.train == "new_positions"
+    # The FLOPs of a backward pass are counted for all weights, and those of a teacher are not.
+    trains_all = recipe.optimisation.lora is None and not trainer.frozen and teacher is None
+    trainer.meter = Meter(row_flops(model) if trains_all else None, peak_flops(arguments))
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
     for callback in (
+        trainer.meter,
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *reports(recipe.optimisation.report_to, folder),
