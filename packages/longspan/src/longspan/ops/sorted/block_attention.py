@@ -62,8 +62,8 @@ def _faster_fused(
     return learns or key.shape[2] * key.shape[3] <= SHORT
 
 
-# Otherwise, the CPU path is one PyTorch operator, computed for a few heads and blocks at a time. The backward pass recomputes the
-# sorted blocks and the weights, so that neither is saved.
+# Otherwise, the CPU path is one PyTorch operator, computed for a few heads and blocks at a time. The backward pass
+# recomputes the sorted blocks and the weights, so that neither is saved.
 
 ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor real, Tensor order, Tensor? seed, float scale, bool causal, "
