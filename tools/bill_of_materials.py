@@ -45,7 +45,7 @@ PARTS = (
     Part(
         name="encoder of documents",
         files=(f"{BUNDLED}/encoder/model.safetensors", f"{BUNDLED}/encoder/config.json"),
-        about="trained by this project to give the vectors of all-MiniLM-L6-v2, from random layers and its vectors of words",
+        about="trained by this project to give the vectors of all-MiniLM-L6-v2, whose vectors of words it began with",
         made_from=MINILM,
         data="machine-learning-model",
     ),

@@ -11,7 +11,7 @@ import pytest
 tool = pytest.importorskip("bill_of_materials", reason="runs in a checkout, not from an installed package")
 
 ROOT = Path(__file__).parents[2]
-OURS = "docs/css docs/js docs/img docs/fonts".split()
+OURS = ["docs/css", "docs/js", "docs/img", "docs/fonts"]
 PACKAGES = ("longspan", "longspan-documents", "longspan-papers")
 
 
