@@ -63,6 +63,7 @@ def wrong_contents(package: str, archive: Path) -> list[str]:
         with tarfile.open(archive) as sdist:
             found = {member.name.removeprefix(f"{stem}/") for member in sdist.getmembers()}
         wanted = sources | {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", f"{package}.cdx.json"}
+        wanted.add(".gitignore")  # which the build backend always adds
     return [f"- {name}" for name in sorted(wanted - found)] + [f"+ {name}" for name in sorted(found - wanted)]
 
 
