@@ -132,6 +132,31 @@ def test_every_week_tests_the_newest_and_the_oldest_versions() -> None:
     assert "make smoke" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["ci", "versions", "release"])
+def test_actions_are_pinned_to_a_commit(name: str) -> None:
+    steps = [step for job in plain(f".github/workflows/{name}.yml")["jobs"].values() for step in job["steps"]]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
+
+
+def test_packages_are_built_once_and_published_after_what_they_need() -> None:
+    """A release needs no stored token, and only a tag publishes."""
+    workflow = plain(".github/workflows/release.yml")
+    jobs = workflow["jobs"]
+    assert workflow["permissions"] == {"contents": "read"}
+    assert [name for name, job in jobs.items() if "python tools/release.py dist" in str(job)] == ["build"]
+    assert (jobs["test"]["needs"], jobs["announce"]["needs"]) == ("build", "publish-longspan-papers")
+    needed = "test"
+    for package in ("longspan", "longspan-documents", "longspan-papers"):
+        job = jobs[f"publish-{package}"]
+        assert (job["needs"], job["permissions"]) == (needed, {"id-token": "write"})
+        assert job["steps"][-1]["with"] == {"packages-dir": f"dist/{package}"}
+        needed = f"publish-{package}"
+    assert jobs["publish-longspan"]["if"] == "github.ref_type == 'tag'"
+    assert "secrets." not in text_of(".github/workflows/release.yml")
+
+
 def test_issue_forms_are_configured() -> None:
     assert plain(".github/ISSUE_TEMPLATE/config.yml")["blank_issues_enabled"] in ("true", "false")
 
