@@ -6,6 +6,7 @@ Needs the 'pictures' extra.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,6 +101,6 @@ def _show(axes: Axes, seen: Tensor, groups: Tensor | None, title: str) -> None:
     if groups is None:
         return
     starts = [0, *(np.flatnonzero(np.diff(rows)) + 1), len(rows)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         place = {"x": len(rows) + 0.2, "y": (start + end - 1) / 2, "ha": "left", "va": "center"}
         axes.text(s="ABC"[rows[start]], color=COLOURS[rows[start]], fontsize=5, **place)
