@@ -24,7 +24,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: help install demo test test-all test-newest test-oldest smoke check lint types format gpu programs bench docs clean
+.PHONY: help install demo test test-all test-newest test-oldest smoke release-check check lint types format gpu programs bench docs clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
@@ -64,11 +64,12 @@ test-oldest:  ## the same with the oldest versions that it declares, in .venv-ol
 	$(call PYTEST_IN,.venv-oldest) -m 'not slow' $(OLD) $(PYTEST)
 
 # As a newcomer does on a fresh machine. Only torch is pinned, whose newest brings gigabytes: TORCH=torch takes that too.
-smoke:  ## build the wheels, install them with the newest versions into a fresh environment, and try every verb
+WHEELS ?=
+smoke:  ## build the wheels (WHEELS=DIR: take those), install them with the newest versions into a fresh environment, and try every verb
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	unset VIRTUAL_ENV PYTHONPATH PYTHONHOME; \
 	$(PYTHON) -m venv "$$work/venv"; python="$$work/venv/bin/python"; \
-	$$python -m pip wheel --quiet --no-deps --wheel-dir "$$work" $(addprefix ./,$(PACKAGES)); \
+	$(if $(WHEELS),cp $(WHEELS)/*/*.whl "$$work",$$python -m pip wheel --quiet --no-deps --wheel-dir "$$work" $(addprefix ./,$(PACKAGES))); \
 	cd "$$work"; export OMP_NUM_THREADS=1; \
 	$$python -m pip install --quiet '$(TORCH)' "$$work"/longspan-*.whl; \
 	$$python '$(CURDIR)/tools/smoke.py' models; \
@@ -77,6 +78,15 @@ smoke:  ## build the wheels, install them with the newest versions into a fresh 
 	$$python -m pip install --quiet "$$(echo "$$work"/longspan-*.whl)[all]" "$$work"/longspan_*.whl; \
 	$$python -m pip check; \
 	$$python '$(CURDIR)/tools/smoke.py'
+
+PYTHONS ?= $(PYTHON)
+release-check:  ## build what is released into dist/, twice and equal to the byte, and try it with each of PYTHONS='python3.11 python3.14'
+	rm -rf dist
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; unset VIRTUAL_ENV PYTHONPATH PYTHONHOME; \
+	$(PYTHON) -m venv "$$work"; "$$work/bin/python" -m pip install --quiet -r tools/release.txt; \
+	"$$work/bin/python" tools/release.py dist
+	@set -e; for python in $(PYTHONS); do echo "trying the wheels with $$($$python --version)"; \
+	    $(MAKE) --no-print-directory smoke WHEELS='$(CURDIR)/dist' PYTHON="$$python"; done
 
 check: lint types  ## lint, format and types
 

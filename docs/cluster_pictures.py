@@ -6,6 +6,7 @@ Needs the 'pictures' extra.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,7 +40,9 @@ def draw_routing(tokens: int = 48) -> Figure:
             _straight(part)
         module.centroids.centres.copy_(_directions()[None])
         seen = module.weights(states.repeat(1, 1, 2))[0, head] > 0
-        _show(figure.add_axes((0.05 + 0.24 * number, 0.13, 0.215, 0.7)), seen, groups if head else None, title)
+        axes = figure.add_axes((0.05 + 0.24 * number, 0.13, 0.215, 0.7))
+        _show(axes, seen, groups if head else None, title)
+        axes.tick_params(labelleft=number == 0)  # the letters of the panel before stand there
     return figure
 
 
@@ -86,7 +89,7 @@ def _figure(height: float) -> Figure:
 
 
 def _show(axes: Axes, seen: Tensor, groups: Tensor | None, title: str) -> None:
-    """A mask `(T, T)`, queries downwards, each row in the colour of its cluster."""
+    """A mask `(T, T)`, queries downwards, each row in the colour of its cluster, whose letter stands at the right."""
     inks = np.array([to_rgb(colour) for colour in COLOURS])
     rows = np.zeros(len(seen), dtype=int) + CLUSTERS if groups is None else groups.numpy()
     image = np.where(seen.numpy()[..., None], inks[rows][:, None], np.array(to_rgb(PAPER)))
@@ -95,3 +98,9 @@ def _show(axes: Axes, seen: Tensor, groups: Tensor | None, title: str) -> None:
     axes.set_xlabel("token", fontsize=8, color=QUIET)
     axes.tick_params(colors=QUIET, labelsize=8, length=3, width=0.6)
     axes.spines[:].set(color=QUIET, linewidth=0.6)
+    if groups is None:
+        return
+    starts = [0, *(np.flatnonzero(np.diff(rows)) + 1), len(rows)]
+    for start, end in pairwise(starts):
+        place = {"x": len(rows) + 0.2, "y": (start + end - 1) / 2, "ha": "left", "va": "center"}
+        axes.text(s="ABC"[rows[start]], color=COLOURS[rows[start]], fontsize=5, **place)

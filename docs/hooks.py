@@ -1,5 +1,5 @@
-"""What the site needs beyond its theme: equations as MathML, the help of commands, the picture of the rooms, and no
-trace of the day."""
+"""What the site needs beyond its theme: equations as MathML, the help of commands, the picture of the rooms, the
+version, tables and a search that a keyboard and a screen reader can use, and no trace of the day."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 from rooms import draw_rooms
 
 from longspan.pictures.patterns import save_picture
+from longspan.version import __version__
 
 ROOT = Path(__file__).parents[1]
 COMMANDS_HERE = "<!-- commands -->"
@@ -31,10 +32,20 @@ _MATHS = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 
+_HEADING_OR_TABLE = re.compile(r"<h[1-6][^>]*>(?P<heading>.*?)</h[1-6]>|(?P<table><table>.*?</table>)", re.DOTALL)
+_TAG = re.compile(r'<a class="headerlink".*?</a>|<[^>]+>', re.DOTALL)
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#:]+)")
 _CODE = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
 _THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 """The space in 16 384, which no line may end with."""
+
+
+def on_config(config: Any, **_: Any) -> Any:
+    """The version beside the name of the site, and at the foot of each page the repository, where there is one."""
+    config.site_name = f"{config.site_name} {__version__}"
+    if config.extra["repository"]:
+        config.copyright = f'<a href="{html.escape(config.extra["repository"])}">Repository</a> · {config.copyright}'
+    return config
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
@@ -67,8 +78,28 @@ def _on_the_site(match: re.Match[str], file: File, files: Files) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     return "".join(
         part if part.startswith(("<pre", "<code")) else _THOUSANDS.sub("\N{NARROW NO-BREAK SPACE}", part)
-        for part in _CODE.split(_MATHS.sub(_equation, content))
+        for part in _CODE.split(_MATHS.sub(_equation, _with_regions(content)))
     )
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """The theme gives its search the role of a dialog, and no name."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+
+
+def _with_regions(content: str) -> str:
+    """Each table in a box that a keyboard reaches and scrolls, named by the heading above it."""
+    heading, number = "", 0
+
+    def boxed(match: re.Match[str]) -> str:
+        nonlocal heading, number
+        if match["table"] is None:
+            heading = " ".join(_TAG.sub("", match["heading"]).split()).replace('"', "&quot;")
+            return match[0]
+        number += 1
+        return f'<div class="table" role="region" aria-label="Table {number}: {heading}" tabindex="0">{match[0]}</div>'
+
+    return _HEADING_OR_TABLE.sub(boxed, content)
 
 
 def on_post_build(config: Any, **_: Any) -> None:

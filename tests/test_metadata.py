@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.version import Version
 
 import longspan
 
@@ -38,30 +39,46 @@ def project() -> dict[str, Any]:
     return tomllib.loads(text_of("packages/longspan/pyproject.toml"))
 
 
-def test_the_version_is_one(citation: dict[str, Any]) -> None:
-    released = re.findall(r"^## (\d+\.\d+\.\d+) – (\d{4}-\d{2}-\d{2})$", text_of("CHANGELOG.md"), re.MULTILINE)
-    assert released[0] == (citation["version"], citation["date-released"])
-    # Between two releases the code calls itself a development version of the next; one cites what was released.
-    code = re.fullmatch(r"(\d+\.\d+\.\d+)(\.dev\d+)?", longspan.__version__)
-    assert code is not None
-    if code[2]:
-        assert [int(part) for part in code[1].split(".")] > [int(part) for part in released[0][0].split(".")]
+def projects() -> dict[Path, Any]:
+    """`pyproject.toml` of the checkout and of its packages, parsed."""
+    files = [ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml"))]
+    return {file: tomllib.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+def released() -> list[tuple[str, str]]:
+    """Version and date of each section of the changelog."""
+    return re.findall(r"^## (\S+) – (\d{4}-\d{2}-\d{2})$", text_of("CHANGELOG.md"), re.MULTILINE)
+
+
+def test_every_build_reads_the_version_from_one_file() -> None:
+    assert len(projects()) == 4
+    for path, project in projects().items():
+        assert project["project"]["dynamic"] == ["version"]
+        assert "version" not in project["project"]
+        file = path.parent / project["tool"]["hatch"]["version"]["path"]
+        assert file.resolve() == ROOT / "packages/longspan/src/longspan/version.py"
+
+
+def test_what_no_build_can_read_has_the_same_version(citation: dict[str, Any]) -> None:
+    """Between two releases the code has a development version of the next; one cites what was released."""
+    code, newest = Version(longspan.__version__), released()[0]
+    assert newest == (citation["version"], citation["date-released"])
+    if code.is_devrelease:
+        assert code > Version(newest[0])
         assert re.search(r"^## Unreleased$", text_of("CHANGELOG.md"), re.MULTILINE)
     else:
-        assert code[1] == citation["version"]
-    projects = [tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("packages/*/pyproject.toml")]
-    assert [one["project"]["version"] for one in projects] == 3 * [longspan.__version__]
-    pinned = {need for one in projects for need in one["project"]["dependencies"] if need.startswith("longspan")}
-    assert all(need.endswith(f"=={longspan.__version__}") for need in pinned)
-    state = f"Version {longspan.__version__}, beta" + (f" (last release: {citation['version']})" if code[2] else "")
-    assert f"{state};" in text_of("README.md")
+        assert longspan.__version__ == citation["version"]
+    needs = [need for project in projects().values() for need in project["project"]["dependencies"]]
+    pins = [need for need in needs if re.match(r"longspan\S*==", need)]
+    assert len(pins) == 3
+    assert all(need.endswith(f"=={longspan.__version__}") for need in pins)
 
 
 def test_releases_run_backwards_in_the_changelog() -> None:
-    headings = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
-    released = [heading for heading in headings if heading != "Unreleased"]
-    versions = [tuple(int(part) for part in heading.split(" – ")[0].split(".")) for heading in released]
+    versions = [Version(version) for version, _ in released()]
     assert versions == sorted(set(versions), reverse=True)
+    headings = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert [heading for heading in headings if heading != "Unreleased"] == [" – ".join(each) for each in released()]
     assert "Unreleased" not in headings[1:]
 
 
@@ -113,6 +130,31 @@ def test_every_week_tests_the_newest_and_the_oldest_versions() -> None:
     assert {"test-newest", "test-oldest", "smoke TORCH=torch"} == set(calls)
     assert all(f"\n{call.split()[0]}:" in commands for call in calls)
     assert "make smoke" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["ci", "versions", "release"])
+def test_actions_are_pinned_to_a_commit(name: str) -> None:
+    steps = [step for job in plain(f".github/workflows/{name}.yml")["jobs"].values() for step in job["steps"]]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
+
+
+def test_packages_are_built_once_and_published_after_what_they_need() -> None:
+    """A release needs no stored token, and only a tag publishes."""
+    workflow = plain(".github/workflows/release.yml")
+    jobs = workflow["jobs"]
+    assert workflow["permissions"] == {"contents": "read"}
+    assert [name for name, job in jobs.items() if "python tools/release.py dist" in str(job)] == ["build"]
+    assert (jobs["test"]["needs"], jobs["announce"]["needs"]) == ("build", "publish-longspan-papers")
+    needed = "test"
+    for package in ("longspan", "longspan-documents", "longspan-papers"):
+        job = jobs[f"publish-{package}"]
+        assert (job["needs"], job["permissions"]) == (needed, {"id-token": "write"})
+        assert job["steps"][-1]["with"] == {"packages-dir": f"dist/{package}"}
+        needed = f"publish-{package}"
+    assert jobs["publish-longspan"]["if"] == "github.ref_type == 'tag'"
+    assert "secrets." not in text_of(".github/workflows/release.yml")
 
 
 def test_issue_forms_are_configured() -> None:

@@ -181,6 +181,56 @@ def test_equations_are_drawn(site: Path, browser: Any) -> None:
     assert fonts == [["Noto Sans Math Subset", "loaded"]]
 
 
+def test_a_keyboard_scrolls_a_wide_table(site: Path, browser: Any) -> None:
+    resize(browser, PHONE)
+    browser.get((site / "guides" / "install.html").as_uri())
+    scroll = "const box = arguments[0]; return [box.scrollLeft, box.scrollWidth - box.clientWidth]"
+    boxes = browser.find_elements("css selector", ".table[tabindex='0']")
+    wide = next(box for box in boxes if browser.execute_script(scroll, box)[1] > 0)
+    assert (wide.aria_role, wide.accessible_name) == ("region", "Table 1: Packages and extras")
+    wide.send_keys("\ue014\ue014\ue014")  # the right arrow
+    wait_for(lambda: browser.execute_script(scroll, wide)[0] > 0)
+    assert browser.execute_script("return document.scrollingElement.scrollLeft") == 0
+
+
+def test_the_search_is_a_dialog_with_a_name(site: Path, browser: Any) -> None:
+    resize(browser, LAPTOP)
+    browser.get((site / "index.html").as_uri())
+    search = browser.find_element("css selector", ".md-search")
+    assert (search.aria_role, search.accessible_name) == ("dialog", "Search")
+
+
+def test_a_picture_has_enough_dots_for_a_phone(site: Path, pages: list[Path], browser: Any) -> None:
+    """Phones have two or three dots for each of the 390 pixels of their width, less the margins."""
+    resize(browser, PHONE)
+    coarse = set()
+    for page in pages:
+        if "<img" in (text := page.read_text(encoding="utf-8")) and "img/" in text:
+            browser.get(page.as_uri())
+            coarse |= set(
+                browser.execute_script("""
+                return [...document.querySelectorAll("article img")]
+                    .filter((image) => image.naturalWidth < 2 * image.clientWidth && !image.src.endsWith(".svg"))
+                    .map((image) => image.src.split("/").pop())""")
+            )
+    assert not coarse
+
+
+def test_every_page_shows_the_version(pages: list[Path]) -> None:
+    for page in pages:
+        assert f"Longspan {longspan.__version__}</title>" in page.read_text(encoding="utf-8"), page
+
+
+def test_every_table_has_a_name(pages: list[Path]) -> None:
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        names = re.findall(
+            r'<div class="table" role="region" aria-label="(Table \d+: [^"<>]+)" tabindex="0"><table>', text
+        )
+        assert len(names) == text.count("<table"), page
+        assert len(set(names)) == len(names)
+
+
 def test_nothing_comes_from_elsewhere(site: Path, pages: list[Path]) -> None:
     for path in [*pages, *site.rglob("*.css"), *site.rglob("*.svg")]:
         for match in _FETCHED.finditer(path.read_text(encoding="utf-8")):

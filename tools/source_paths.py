@@ -9,6 +9,8 @@ does not know their entry points, by which commands, tasks, heads and recipes ar
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -30,15 +32,28 @@ def write_metadata(file: Path, where: Path) -> None:
         file: the package's `pyproject.toml`.
         where: a folder of the search path of Python.
     """
-    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-    folder = where / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    settings = tomllib.loads(file.read_text(encoding="utf-8"))
+    project = settings["project"]
+    version = project.get("version") or version_of(file.parent / settings["tool"]["hatch"]["version"]["path"])
+    name = project["name"].replace("-", "_")
+    for stale in where.glob(f"{name}-*.dist-info"):
+        if stale.name != f"{name}-{version}.dist-info":
+            shutil.rmtree(stale, ignore_errors=True)
+    folder = where / f"{name}-{version}.dist-info"
     folder.mkdir(parents=True, exist_ok=True)
-    known = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    known = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
     (folder / "METADATA").write_text(known, encoding="utf-8")
     lines = []
     for group, names in project.get("entry-points", {}).items():
         lines += [f"[{group}]", *(f"{key} = {value}" for key, value in names.items())]
     (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def version_of(file: Path) -> str:
+    """The value of `__version__` in a file of Python."""
+    match = re.search(r'^__version__ = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)
+    assert match is not None, f"{file} has no line __version__ = ..."
+    return match[1]
 
 
 if __name__ == "__main__":

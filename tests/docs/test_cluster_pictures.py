@@ -35,3 +35,18 @@ def test_sorted_chunks_are_squares_on_the_diagonal():
     assert ((place == place[:, None]) == as_sorted).all()
     assert as_written.sum() == as_sorted.sum()
     assert (as_written != as_sorted).any()
+
+
+def test_letters_tell_the_clusters_without_colours():
+    local, *others = draw_routing(30).axes
+    as_sorted, as_written = draw_sorted(30).axes
+    assert not local.texts
+    assert [text.get_text() for text in as_sorted.texts] == ["A", "B", "C"]
+    for axes in (*others, as_written):
+        image = np.asarray(axes.images[0].get_array())
+        colours = {"ABC".index(text.get_text()): text.get_color() for text in axes.texts}
+        assert len(axes.texts) > len(colours) == 3
+        for text in axes.texts:
+            row = image[round(text.get_position()[1])]
+            inks = {tuple(cell) for cell in row if tuple(cell) != to_rgb(PAPER)}
+            assert inks == {to_rgb(text.get_color())}

@@ -1,3 +1,3 @@
-"""The version of the package, on the ground floor, so that runs and the command line can name it."""
+"""The version of the three packages, which their builds read from here."""
 
-__version__ = "0.3.0"
+__version__ = "1.0.0rc1"
