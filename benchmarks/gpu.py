@@ -202,7 +202,7 @@ def read_predictions(file: Path, device: str | None) -> dict[tuple[Any, ...], fl
 def predict(rows: Iterable[Cell], file: Path, setting: Setting, *, budget: float) -> None:
     """Follow layers of mechanisms that the file does not have, on a device that is not there; a row for each, with
     milliseconds of every device that is known. What is compiled is not predicted, nor what nobody can follow."""
-    from longspan.planning.devices import DEVICES
+    from longspan.hardware import DEVICES
 
     sys.path.append(str(Path(__file__).parents[1] / "tests" / "shared"))
     from tracing import UnknownNumbers, module_launches
@@ -228,7 +228,7 @@ def predict(rows: Iterable[Cell], file: Path, setting: Setting, *, budget: float
 
 def device_here() -> str | None:
     """Which of the devices in the table this machine has."""
-    from longspan.planning.devices import DEVICES
+    from longspan.hardware import DEVICES
 
     name = torch.cuda.get_device_name().lower().replace(" ", "") if torch.cuda.is_available() else ""
     return next((each for each in DEVICES if each in name), None)
@@ -318,7 +318,7 @@ def page(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def predicted_page(rows: Sequence[dict[str, Any]], device: str = "h100") -> list[str]:
     """The same of predictions for one device."""
-    from longspan.planning.devices import DEVICES
+    from longspan.hardware import DEVICES
 
     said = (
         "**Nothing on this page was measured.** Milliseconds of a layer by itself, bfloat16, 12 heads of 64, one row, "

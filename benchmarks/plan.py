@@ -92,9 +92,9 @@ def planned_of(mechanism: str) -> Any:
 
 def predicted(mechanism: str, options: dict[str, Any]) -> dict[str, float]:
     """The planner's seconds."""
+    from longspan.models.work import Choice
     from longspan.planning.memory import weights_of
     from longspan.planning.plan import Stopwatch
-    from longspan.planning.work import Choice
 
     planned, choice = planned_of(mechanism), Choice(**options)
     weights = weights_of(planned)
@@ -104,15 +104,15 @@ def predicted(mechanism: str, options: dict[str, Any]) -> dict[str, float]:
 
 def counted(mechanism: str, options: dict[str, Any]) -> int:
     """The planner's peak, in bytes."""
+    from longspan.models.work import Choice
     from longspan.planning.memory import memory_of
-    from longspan.planning.work import Choice
 
     return memory_of(planned_of(mechanism), Choice(**options)).peak
 
 
 def measured(mechanism: str, options: dict[str, Any], seconds: str) -> Iterator[None]:
     """Prepare with a short text, then make the model and run it twice."""
-    from longspan.planning.work import Choice
+    from longspan.models.work import Choice
 
     torch.set_num_threads(1)
     choice, planned = Choice(**options), planned_of(mechanism)

@@ -25,16 +25,16 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "shared"))
 
 from longspan.attention import Attention
 from longspan.compare.machine import peak_memory
+from longspan.hardware import device_of
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
+from longspan.models.work import Choice
 from longspan.ops.shards import Shards, ring
-from longspan.planning.devices import device_of
 from longspan.planning.memory import halo_of, memory_of
 from longspan.planning.plan import block_of
 from longspan.planning.prediction import BANDWIDTH_SHARE
 from longspan.planning.processes import LINK, sent_for_globals
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice
 from tracing import module_launches
 
 TOKENS, LAYERS, WIDTH, HEADS, ROUNDS = 65_536, 2, 384, 6, 3

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from longspan.compare.machine import forget_peak, machine, resident
 from longspan.models.fsdp import shard
 from longspan.models.transformers_names import enable_checkpointing
+from longspan.models.work import Choice
 from longspan.planning.memory import memory_of
 from longspan.planning.source import Planned, planned_recipe
-from longspan.planning.work import Choice
 from longspan.training.recipe_file import load_recipe
 from measure import table, write_page
 from plan import ALLOCATOR

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests" / "shared"))
 
 from longspan.attention import MECHANISMS, AttentionConfig
-from longspan.planning.devices import DEVICES
+from longspan.hardware import DEVICES
 from tracing import UnknownNumbers, layer_seconds
 
 BEGIN, END = "<!-- predicted: begin -->", "<!-- predicted: end -->"

@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests" / "shared"))
 
 from longspan.attention import MECHANISMS, Tokens
+from longspan.hardware import DEVICES
 from longspan.planning import launches
-from longspan.planning.devices import DEVICES
 from longspan.planning.launches import BLOCK, HEADS, INNER, RUNS, TABLE, WIDTH, Run
 from longspan.planning.prediction import Launches
 from longspan.settings import entry, from_plain

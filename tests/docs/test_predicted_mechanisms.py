@@ -19,7 +19,7 @@ from predicted_mechanisms import (
 )
 
 from longspan.attention import MECHANISMS
-from longspan.planning.devices import DEVICES
+from longspan.hardware import DEVICES
 from tracing import layer_seconds
 
 FOUND = json.loads(FILE.read_text(encoding="utf-8"))

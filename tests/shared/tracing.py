@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from counted import Work
 from fake_cuda import FakeCuda, UnknownNumbers
 from longspan.attention import AttentionConfig, Tokens
+from longspan.hardware import Device
 from longspan.ops.runtime import one_pass
-from longspan.planning.devices import Device
 from longspan.planning.prediction import Kernel, Kind, Launches
 
 __all__ = ["Trace", "UnknownNumbers", "layer_launches", "layer_seconds", "module_launches", "traced"]

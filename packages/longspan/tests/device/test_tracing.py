@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longspan.attention import MECHANISMS
-from longspan.planning.devices import DEVICES
+from longspan.hardware import DEVICES
 from longspan.planning.prediction import predicted_seconds, running_seconds
 from tracing import layer_launches, layer_seconds
 

@@ -25,11 +25,11 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
+from longspan.models.work import Choice
 from longspan.ops import shards
 from longspan.ops.shards import Shards
 from longspan.planning.processes import check_processes, sent_for_rows
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice
 from longspan.stacks.block import CrossAttention
 
 RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}

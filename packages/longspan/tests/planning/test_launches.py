@@ -13,8 +13,9 @@ import pytest
 from longspan import register
 from longspan.attention import MECHANISMS, LongformerConfig, attention_config
 from longspan.errors import InputError
+from longspan.hardware import DEVICES
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.planning.devices import DEVICES
+from longspan.models.work import Choice
 from longspan.planning.launches import (
     BLOCK,
     RUNS,
@@ -31,7 +32,6 @@ from longspan.planning.launches import (
 )
 from longspan.planning.plan import make_plan
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice
 
 H100, L4 = DEVICES["h100"], DEVICES["l4"]
 MILLION, WIDTH = 1 << 20, 768

@@ -11,12 +11,12 @@ import torch
 
 from longspan.attention import attention_config
 from longspan.errors import InputError
+from longspan.hardware import DEVICES
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
-from longspan.planning.devices import DEVICES
+from longspan.models.work import Choice, block_work
 from longspan.planning.memory import largest_batch, memory_of, other_choices, weights_of
 from longspan.planning.plan import Forecast, Stopwatch, make_plan
 from longspan.planning.source import Planned, open_planned
-from longspan.planning.work import Choice, block_work
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 256, "position_embedding": "sinusoidal", "normalization": "pre", "dropout": 0.0}

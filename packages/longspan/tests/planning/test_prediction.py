@@ -7,7 +7,7 @@ import math
 import pytest
 
 from longspan.errors import InputError
-from longspan.planning.devices import DEVICES, device_of
+from longspan.hardware import DEVICES, device_of
 from longspan.planning.prediction import (
     LAUNCH,
     SYNCHRONISATION,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from longspan.errors import InputError
+from longspan.hardware import DEVICES
 from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,
@@ -16,12 +17,11 @@ from longspan.models import (
     LongspanForMaskedLM,
     LongspanForSentenceScoring,
 )
-from longspan.planning.devices import DEVICES
+from longspan.models.work import Choice
 from longspan.planning.memory import memory_of, weights_of
 from longspan.planning.plan import Forecast, make_plan
 from longspan.planning.processes import sent
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice
 
 WINDOW = {"mechanism": "longformer", "left_tokens": 32, "right_tokens": 16}
 CHOICE = Choice(tokens=1000, train=True)

@@ -21,11 +21,11 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.heads.sentence_network import reach_of
+from longspan.models.work import Choice
 from longspan.ops.tiles.partition import Partition, left_neighbours, level_count
 from longspan.ops.tiles.partition_operator import attend_partition, attend_partition_reference
 from longspan.planning.memory import memory_of
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice
 from longspan.stacks import BinaryPartitionConfig, Sizes
 from longspan.stacks.block import BlockState
 from walked_tree import nodes_around

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from longspan.errors import InputError
+from longspan.models.work import Choice
 from longspan.planning.plan import make_plan
 from longspan.planning.source import open_planned
-from longspan.planning.work import Choice
 from longspan.training.arguments import check_made_optimizer, trainer_arguments
 from longspan.training.callbacks import CutEachGradient
 from longspan.training.models import new_config

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from longspan.errors import InputError
+from longspan.models.work import Choice
 from longspan.planning.memory import memory_of
 from longspan.planning.source import open_planned
-from longspan.planning.work import Choice
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import _configure
 

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration
-from longspan.planning.work import Choice, training_flops
+from longspan.models.work import Choice, training_flops
 from longspan.tasks.predicting import without_padding
 from longspan.training.callbacks import Latest, ProgressLines
 from longspan.training.meter import ROWS, Meter, peak_flops, row_flops, tokens_of_rows, with_rows

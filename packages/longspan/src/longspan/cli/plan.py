@@ -54,10 +54,10 @@ def plan(
     `longspan plan DIR --tokens 1000000 --train --device h100 --processes 8 --shard --sequence 4`, `longspan plan
     poolingformer-mlm model.max_tokens=16384 task.max_tokens=16384 --train`.
     """
-    from longspan.planning.devices import device_of
+    from longspan.hardware import device_of
+    from longspan.models.work import Choice
     from longspan.planning.plan import make_plan
     from longspan.planning.source import open_planned
-    from longspan.planning.work import Choice
 
     if device_memory is not None and not 0 < device_memory < 1e6:
         raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 from longspan.attention.config import AttentionCost
 from longspan.errors import InputError
-from longspan.planning.devices import Device
+from longspan.hardware import Device
 from longspan.planning.prediction import Kernel, Kind, Launches
 from longspan.settings import from_plain
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from longspan.models.fsdp import units
+from longspan.models.work import Choice, layers_of_model, outputs_of, stack_cost, states_of
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice, layers_of_model, outputs_of, stack_cost, states_of
 
 CONSTANT = 4 << 20
 """Bytes of working memory at any length: the buffers of a chunk of attention, and what libraries reserve."""

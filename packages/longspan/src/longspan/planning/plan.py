@@ -19,7 +19,16 @@ import torch
 
 from longspan.attention import MECHANISMS, Tokens
 from longspan.characters import counted
-from longspan.planning.devices import Device
+from longspan.hardware import Device
+from longspan.models.work import (
+    Choice,
+    block_work,
+    layers_of_model,
+    stack_cost,
+    states_of,
+    work_beside_blocks,
+    works_of_blocks,
+)
 from longspan.planning.launches import Run, attention_seconds, rest_of_block_seconds
 from longspan.planning.memory import (
     Memory,
@@ -34,15 +43,6 @@ from longspan.planning.memory import (
 from longspan.planning.prediction import BANDWIDTH_SHARE, FLOPS_SHARE
 from longspan.planning.processes import check_processes, said_of
 from longspan.planning.source import Planned, open_planned
-from longspan.planning.work import (
-    Choice,
-    block_work,
-    layers_of_model,
-    stack_cost,
-    states_of,
-    work_beside_blocks,
-    works_of_blocks,
-)
 from longspan.settings import entry
 from longspan.stacks.block import Block
 
@@ -68,7 +68,7 @@ class Stopwatch:
         """Returns the seconds of a step, or of a forward pass, on this machine.
 
         Raises:
-            InputError: as `longspan.planning.work.stack_cost`.
+            InputError: as `longspan.models.work.stack_cost`.
         """
         config, total, work = planned.config, 0.0, 0.0
         choice = choice_of_process(config, choice)
@@ -155,7 +155,7 @@ class Forecast:
         """Returns the seconds of a step, or of a forward pass; None if a mechanism has no row in the table.
 
         Raises:
-            InputError: as `longspan.planning.work.stack_cost`.
+            InputError: as `longspan.models.work.stack_cost`.
         """
         config, device = planned.config, self.device
         choice = choice_of_process(config, choice)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.planning.devices import Device
+from longspan.hardware import Device
 
 LAUNCH = 6e-6
 """Seconds of a launch in eager mode: Python, the dispatcher and the driver."""

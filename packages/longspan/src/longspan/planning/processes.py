@@ -16,10 +16,10 @@ from longspan.characters import duration
 from longspan.errors import InputError
 from longspan.models.language_model import DecoderOnly
 from longspan.models.sequence_parallel import check_divisible
+from longspan.models.work import Choice
 from longspan.ops.shards import ring
 from longspan.planning.memory import Weights, halo_of
 from longspan.planning.source import Planned
-from longspan.planning.work import Choice
 from longspan.stacks import stack_config
 
 LINK = 50e9

@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from longspan.errors import InputError
+from longspan.hardware import DEVICES
 from longspan.models.losses import IGNORED
-from longspan.planning.devices import DEVICES
-from longspan.planning.work import Choice, training_flops
+from longspan.models.work import Choice, training_flops
 from longspan.training.processes import STAND_IN, largest
 
 ROWS = "rows"

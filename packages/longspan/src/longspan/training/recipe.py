@@ -221,7 +221,7 @@ def check_memory(recipe: Recipe) -> None:
         return
     import torch
 
-    from longspan.planning.work import states_of
+    from longspan.models.work import states_of
     from longspan.training.processes import local_process_count, process_count
 
     weights = sum(math.prod(shape) for shape in _shapes(recipe).values())
