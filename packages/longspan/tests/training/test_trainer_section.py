@@ -44,7 +44,7 @@ def test_every_argument_of_trainer_is_passed_on_or_refused_once() -> None:
     assert all(any(name.startswith(beginning) for name in option_hints()) for beginning in UNIMPORTANT)
 
 
-@pytest.mark.parametrize("key", [key for key in set(KEYS.values()) if key.startswith("optimisation.")])
+@pytest.mark.parametrize("key", sorted({key for key in KEYS.values() if key.startswith("optimisation.")}))
 def test_the_keys_that_it_names_exist(key: str) -> None:
     assert check_key(key, "") is None
 
