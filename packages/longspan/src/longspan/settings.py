@@ -316,7 +316,8 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         return _union(choices, value, path)
     if origin is Literal:
-        if not any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices):
+        plain = isinstance(value, str | int | float)
+        if not plain or not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in choices):
             raise InputError(f"{path} is {show(value)}; choose {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
         return value
     if origin in (tuple, list):

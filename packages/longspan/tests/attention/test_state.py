@@ -57,6 +57,8 @@ def test_steps_of_a_growing_layer_copy_nothing_until_it_is_full():
             before = layer.update(torch.ones(1, 2, 1, 3), torch.ones(1, 2, 1, 3))
             addresses.add((before[0].data_ptr(), before[1].data_ptr()))
         assert len(addresses) == 1
+        # Room for 256 tokens behind the first 1,001, an eighth of which is less.
+        assert bytes_of(layer) == 2 * 2 * (1001 + ROOM) * 3 * 4
         layer.update(torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 1, 3))
         assert layer.keys.data_ptr() not in addresses
     assert before[0].shape[2] == 1000 + ROOM + 1
