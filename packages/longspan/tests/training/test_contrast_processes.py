@@ -30,13 +30,15 @@ optimisation: {steps: 1, batch_size: 6, micro_batch_size: 3, learning_rate: 1e-3
 """
 KEEPING = """
 import os, sys
+import torch
 from safetensors.torch import save_file
 from longspan.cli import main
 from longspan.training import trainer
 
 def kept(self, model, inputs, *arguments, **options):
     folder, rank, plain = sys.argv[1], os.environ['RANK'], self.accelerator.unwrap_model(model)
-    save_file({name: value.contiguous() for name, value in inputs.items()}, f'{folder}/batch-{rank}.safetensors')
+    batch = {name: value.contiguous() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    save_file(batch, f'{folder}/batch-{rank}.safetensors')
     if rank == '0':
         plain.save_pretrained(f'{folder}/before')
     loss = step(self, model, inputs, *arguments, **options)
