@@ -203,6 +203,30 @@ def test_new_rotations_in_training_only_and_the_same_when_recomputed():
     check_drawn_in_training_alone(module, hidden)
 
 
+@pytest.mark.parametrize("chunks", ["bucket", "published"])
+def test_autocast_rounds_what_is_multiplied_and_leaves_buckets_as_they_are(chunks):
+    """Attention of rounded queries, as autocast makes them, in the buckets of those that are not rounded."""
+    module = build(replace(SMALL, chunks=chunks)).float()
+    hidden = torch.randn(2, 300, WIDTH, requires_grad=True)
+    exact = module.vectors(hidden, Tokens())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = module.vectors(hidden, Tokens())
+        rounded = module.query(hidden)
+        found = module(hidden)
+    assert torch.equal(cast.ids, exact.ids)
+    assert cast.query.dtype == cast.value.dtype == torch.bfloat16
+    assert torch.equal(module.merge_heads(cast.query), rounded)
+    assert not torch.equal(cast.query.float(), exact.query)
+
+    # Every weight and the inputs learn as without autocast, but for what bfloat16 rounds.
+    learn = [hidden, module.query.weight, module.value.weight]
+    weight = torch.randn(found.shape)
+    ours = torch.autograd.grad((found.float() * weight).sum(), learn)
+    theirs = torch.autograd.grad((module(hidden) * weight).sum(), learn)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_multiply_adds_are_those_that_pytorch_counts(causal):
     """One bucket is computed whole; of many no more than is said, since a unit is no longer than its bucket. In the

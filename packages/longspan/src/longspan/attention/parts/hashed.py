@@ -70,15 +70,19 @@ class HashedAttention(ProjectedAttention):
     def vectors(self, hidden: Tensor, tokens: Tokens) -> Vectors:
         """Returns queries, keys, values and buckets.
 
-        Autocast would round the queries, which would change buckets.
+        Autocast would round the queries, which would change buckets: they are computed of queries that are not rounded,
+        which need no gradient and are not kept.
         """
+        mask = tokens.last_mask(hidden.shape[1])
         if self.config.local:
             query, key, value = self.project(hidden)
-        else:
-            key, value = None, self.heads_of(self.value, hidden)
-            with full_precision(hidden):
-                query = self.heads_of(self.query, hidden.to(input_dtype(self.query)))
-        return Vectors(query, key, value, *self._buckets(query, tokens.last_mask(hidden.shape[1])))
+            return Vectors(query, key, value, *self._buckets(query, mask))
+        value, dtype = self.heads_of(self.value, hidden), input_dtype(self.query)
+        rounded = value.dtype != dtype  # by autocast
+        with full_precision(hidden), torch.set_grad_enabled(torch.is_grad_enabled() and not rounded):
+            query = self.heads_of(self.query, hidden.to(dtype))
+        buckets = self._buckets(query, mask)
+        return Vectors(self.heads_of(self.query, hidden) if rounded else query, None, value, *buckets)
 
     def _buckets(self, query: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
         """Returns the buckets `(B, H, R, T)` of `(B, H, T, D)` queries in every round, and an upper bound
