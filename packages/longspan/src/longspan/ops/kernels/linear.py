@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.kernels.linear_bfloat16 import attend_bfloat16
@@ -34,43 +33,26 @@ WHOLE = 1024
 def elu_features(tensor: Tensor) -> Tensor:
     """`φ(x) = elu(x) + 1`, in at least float32 but where `keeps_bfloat16`, and above 0 for every x whose exponential
     is: adding 1 to `exp(x) − 1` would round it away."""
-    if keeps_bfloat16(tensor):
-        return _NarrowEluFeatures.apply(tensor)  # pyright: ignore[reportReturnType]
-    wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    wide = tensor if keeps_bfloat16(tensor) else tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     if torch.compiler.is_compiling() or is_transforming() or has_tangent(tensor):
         return wide.relu() + wide.clamp(max=0).exp()
     return _EluFeatures.apply(wide)  # pyright: ignore[reportReturnType]
 
 
 class _EluFeatures(torch.autograd.Function):
-    """The same; its derivative is φ up to 1, so that nothing but φ is kept."""
-
-    @staticmethod
-    def forward(ctx: Any, wide: Tensor) -> Tensor:
-        features = wide.clamp(min=0).add_(1)
-        # The gradient that `elu` passes on of `max(x, 0) + 1`: that above 0, and `exp(x)` times 1 below it.
-        torch.ops.aten.elu_backward.grad_input(features, 1, 1, 1, False, wide, grad_input=features)
-        ctx.save_for_backward(features)
-        return features
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore
-        return ctx.saved_tensors[0].clamp(max=1) * grad
-
-
-class _NarrowEluFeatures(torch.autograd.Function):
-    """The same in bfloat16, rounded once. Heads come first in memory."""
+    """The same, rounded once; its derivative is φ up to 1, so that nothing but φ is kept."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        features = tensor.new_empty(tensor.shape)
         above = tensor.clamp(min=0).add_(1)
+        # A GPU stores heads first, for its products.
+        features = tensor.new_empty(tensor.shape) if keeps_bfloat16(tensor) else above
+        # The gradient that `elu` passes on of `max(x, 0) + 1`: that above 0, and `exp(x)` times 1 below it.
         torch.ops.aten.elu_backward.grad_input(above, 1, 1, 1, False, tensor, grad_input=features)
         ctx.save_for_backward(features)
         return features
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore
         return ctx.saved_tensors[0].clamp(max=1) * grad
 
