@@ -48,6 +48,8 @@ LOST = ("CUDA error", "illegal memory access", "AcceleratorError")
 """What the reason of a row says after which a process cannot use the device any more."""
 METHOD = 2
 """The way of measuring: rows of another are measured again. In the first, training had a sum of our own in it."""
+SHOWN_KERNELS = 5
+"""Of a profile, on the page; rows have more."""
 COMPILERS = 8
 """Processes that compile at once."""
 NEEDS = RESULTS / "gpu-programs.jsonl"
@@ -71,6 +73,9 @@ class Section:
     title: str
     seconds: float
     cells: Callable[[Setting], list[Cell]]
+
+
+FULL = ("sdpa", "full", "sdpa-flash", "sdpa-cudnn")
 
 
 def device_cells(setting: Setting) -> list[Cell]:
@@ -99,12 +104,13 @@ def tile_cells(setting: Setting) -> list[Cell]:
 
 
 def window_cells(setting: Setting) -> list[Cell]:
-    """Without projections, where each is compared with ours, then layers with their projections."""
+    """Without projections, where each is compared with ours, then layers with their projections; profiles have the
+    names of the kernels."""
     sides: list[dict[str, Any]] = [{"side": name} for name in WINDOWS]
     sides += [{"side": "longformer", "form": "bare"}, {"side": "flex-window", "options": "BACKEND=FLASH"}]
     sides += [{"side": "longformer"}]
     given = product((setting.side, 2 * setting.side), sides, PASSES)
-    return [Cell(work=work, tokens=setting.long, window=window, **side) for window, side, work in given]
+    return [Cell(work=work, tokens=setting.long, window=window, traced=True, **side) for window, side, work in given]
 
 
 def product_cells(setting: Setting) -> list[Cell]:
@@ -260,7 +266,7 @@ def run_cells(
         if any(words in row.get("reason", "") for words in LOST):
             raise DeviceLostError("the device is lost to this process; call again to go on behind this row")
         if is_cuda(setting):
-            free(compiled=cell.compiled)
+            free(compiled=compiles(cell))
     return 0
 
 
@@ -340,7 +346,7 @@ def page(rows: Sequence[dict[str, Any]]) -> list[str]:
     kernels = [
         [words_of(Cell(**row["cell"])), *(_shown(kernel[name]) for name in names)]
         for row in rows
-        for kernel in row.get("kernels", [])
+        for kernel in row.get("kernels", [])[:SHOWN_KERNELS]
     ]
     return [*parts, "## kernels", table(["profile of", *names], kernels)] if kernels else parts
 

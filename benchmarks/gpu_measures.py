@@ -36,7 +36,7 @@ MOST_RUNS = 50
 """Of a cell."""
 TOLERANCE = 6e-2
 """Of outputs in bfloat16, as a share of the largest."""
-SHOWN_KERNELS = 12
+MOST_KERNELS = 12
 """Of a profile, those that take longest."""
 PASSES = ("forward", "training")
 
@@ -267,7 +267,7 @@ def profiled(run: Run, cell: Cell, setting: Setting) -> dict[str, Any]:
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         events = json.load(lines)["traceEvents"]
     kernels = kernels_of(events, "kernel" if is_cuda(setting) else "cpu_op", spills_of_programs())
-    return {"trace": file.name, "kernels": kernels[:SHOWN_KERNELS], "number_of_kernels": len(kernels)}
+    return {"trace": file.name, "kernels": kernels[:MOST_KERNELS], "number_of_kernels": len(kernels)}
 
 
 def kernels_of(
@@ -323,11 +323,12 @@ def compiles(cell: Cell) -> bool:
     """Whether a cell runs programs that are compiled at its first run."""
     if cell.work in ("check", *DECODING):
         return cell.work == "decode-graph"
-    return cell.compiled or cell.side in MECHANISMS or cell.side in STEPS or "flex" in cell.side
+    return cell.compiled or cell.side in MECHANISMS or cell.side in STEPS or cell.side in WINDOWS
 
 
 def free(*, compiled: bool) -> None:
-    """Give back what a cell held on CUDA; compiled layers too, but not the programs that the next cells share."""
+    """Give back what a cell held on CUDA; what was compiled too, so that the next cell compiles as a new process would,
+    for its own length, with the programs on disk."""
     gc.collect()
     if compiled:
         torch.compiler.reset()

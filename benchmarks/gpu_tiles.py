@@ -22,15 +22,22 @@ from measure import add_run, finished
 
 FORWARD = tuple(
     f"fwd_BLOCK_M={queries} fwd_BLOCK_N={keys} fwd_num_warps={warps} fwd_num_stages={stages}"
-    for (queries, keys), warps, stages in product(
-        ((128, 64), (64, 64), (128, 128), (128, 32), (64, 32)), (8, 4), (3, 2)
+    for queries, keys, warps, stages in (
+        *((128, 64, 8, 3), (64, 64, 4, 3), (128, 64, 4, 3), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3)),
+        *((64, 32, 4, 3), (128, 64, 8, 2), (128, 32, 4, 3), (128, 64, 4, 2), (64, 64, 8, 3), (64, 32, 4, 2)),
     )
 )
 BACKWARD = tuple(
     f"bwd_BLOCK_M1={narrow} bwd_BLOCK_N1={wide} bwd_BLOCK_M2={wide} bwd_BLOCK_N2={narrow} "
     f"bwd_num_warps={warps} bwd_num_stages={stages}"
-    for (narrow, wide), warps, stages in product(((64, 128), (64, 64), (32, 64), (32, 128)), (4, 8), (3, 2))
+    for narrow, wide, warps, stages in (
+        *((64, 128, 8, 3), (64, 64, 4, 3), (64, 64, 4, 2), (32, 64, 4, 3), (32, 128, 4, 3), (64, 128, 8, 2)),
+        *((64, 64, 8, 3), (32, 128, 8, 3), (32, 64, 4, 2)),
+    )
 )
+"""What is tried, what is likely to be fast first."""
+MOST_TRIED = 8
+"""Candidates of a pattern in one direction."""
 PATTERNS: dict[str, tuple[Reads, dict[str, Any]]] = {
     "bigbird": ("tables", {}),
     "longformer, padded": ("tables", {"padded": True}),
@@ -95,24 +102,24 @@ def exchanged(ours: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, 
 
 def needs_of(name: str, options: str, capability: tuple[int, int]) -> dict[str, Any]:
     """What the programs of one pattern need with some options: the most registers, spilled bytes of a thread, and
-    shared memory of a block. `tests/shared` must be on Python's path."""
+    shared memory of a block; nothing where no program takes the options, as training has no program for products.
+    `tests/shared` must be on Python's path."""
     import flex_programs
     from longspan.attention import MECHANISMS
 
-    backward = options.startswith("bwd")
-    config = MECHANISMS[name.partition(",")[0]]()
-    calls = flex_programs.recorded_calls(config, 4096, capability, learns=backward, **PATTERNS[name][1])
-    ours = [call.options.get("kernel_options", {}) for call in calls]
-    calls = [
-        replace(call, options=call.options | {"kernel_options": exchanged(own, parsed(options))})
-        for call, own in zip(calls, ours, strict=True)
-    ]
+    cell, backward = pattern_cell(name, work="forward", tokens=4096, options=options), options.startswith("bwd")
+    with with_options(cell):
+        config, given = MECHANISMS[cell.side](), PATTERNS[name][1]
+        calls = flex_programs.recorded_calls(config, cell.tokens, capability, learns=backward, **given)
+    calls = [call for call in calls if parsed(options).items() <= call.options.get("kernel_options", {}).items()]
     found = [
         flex_programs.resources(flex_programs.programs(call, capability, learns=backward)[-1], capability)
         for call in calls
     ]
-    needs = {part: max(getattr(each, part) for each in found) for part in ("registers", "spilled", "shared")}
-    fits = not needs["spilled"] and needs["shared"] <= flex_programs.SHARED[capability]
+    needs = {
+        part: max((getattr(each, part) for each in found), default=0) for part in ("registers", "spilled", "shared")
+    }
+    fits = bool(found) and not needs["spilled"] and needs["shared"] <= flex_programs.SHARED[capability]
     return {"pattern": name, "options": options, "capability": list(capability), **needs, "fits": fits}
 
 
@@ -125,9 +132,10 @@ def write_needs(file: Path, capability: tuple[int, int]) -> None:
 
 
 def candidates(name: str, file: Path) -> tuple[list[str], list[str]]:
-    """Forward and backward options to try for a pattern, ours first: all that are not known not to fit."""
+    """Forward and backward options to try for a pattern, ours first: those that are not known not to fit."""
     unfit = {row["options"] for row in finished(file) if row["pattern"] == name and not row["fits"]}
-    return tuple(["", *(each for each in options if each not in unfit)] for options in (FORWARD, BACKWARD))  # pyright: ignore[reportReturnType]
+    given = ([each for each in options if each not in unfit] for options in (FORWARD, BACKWARD))
+    return tuple(["", *options[:MOST_TRIED]] for options in given)  # pyright: ignore[reportReturnType]
 
 
 # From what was measured -----------------------------------------------------------------------------------------------

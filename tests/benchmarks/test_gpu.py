@@ -142,7 +142,8 @@ def test_a_dry_run_of_a_section(name: str, tmp_path: Path) -> None:
     assert run_sections(rows, file, setting, budget=600, predictions={}, say=said.append) == 0  # nothing is left
     done = finished(file)
     assert len(done) == len(rows[0][1]) == len(said) - 1
-    assert [row["reason"] for row in done if row["status"] != "done"] == []
+    assert {row["cell"]["side"] for row in done if row["status"] != "done"} <= {"sdpa-cudnn"}
+    done = [row for row in done if row["status"] == "done"]
     timed = [row for row in done if row["cell"]["work"] in PASSES]
     assert all(row["milliseconds"] > 0 and row["runs"] >= 1 and row["projections"] in (True, False) for row in timed)
     assert {row["backend"] for row in timed if row["cell"]["side"] in ("sdpa", "full")} <= {"PyTorch's flash_attention"}
@@ -341,20 +342,23 @@ def test_a_program_that_does_not_fit_has_no_time() -> None:
 
 def test_candidates_that_spill_are_not_tried(tmp_path: Path) -> None:
     file = tmp_path / "needs.jsonl"
-    assert candidates("bigbird", file) == (["", *FORWARD], ["", *BACKWARD])
+    assert candidates("bigbird", file) == (["", *FORWARD[:8]], ["", *BACKWARD[:8]])
     for pattern, options, fits in (("bigbird", FORWARD[0], False), ("bigbird", FORWARD[1], True)):
         add_run(file, {"pattern": pattern, "options": options, "fits": fits})
-    assert candidates("bigbird", file) == (["", *FORWARD[1:]], ["", *BACKWARD])
-    assert candidates("fusion", file)[0] == ["", *FORWARD]
+    assert candidates("bigbird", file) == (["", *FORWARD[1:9]], ["", *BACKWARD[:8]])
+    assert candidates("fusion", file)[0] == ["", *FORWARD[:8]]
 
 
-def test_every_pattern_has_candidates_that_fit() -> None:
-    """What `--programs` has compiled: all that are tried, each direction with some that spill nothing."""
+def test_what_is_tried_was_compiled_before() -> None:
+    """By `--programs`: each direction of a pattern has some options that spill nothing. In training, fusion's terms
+    learn, so that tiles compute them, and no backward program reads products."""
     rows = finished(NEEDS)
     assert {(row["pattern"], row["options"]) for row in rows} == set(product(PATTERNS, (*FORWARD, *BACKWARD)))
-    assert all(row["fits"] == (row["spilled"] == 0 and row["shared"] <= 232_448) for row in rows)
-    for name in PATTERNS:
-        assert min(len(options) for options in candidates(name, NEEDS)) >= 4, name
+    for row in rows:
+        assert row["fits"] == (row["registers"] > 0 and row["spilled"] == 0 and row["shared"] <= 232_448)
+    numbers = {name: [len(options) - 1 for options in candidates(name, NEEDS)] for name in PATTERNS}
+    assert numbers.pop("fusion")[1] == 0
+    assert all(number >= 5 for pair in numbers.values() for number in pair), numbers
 
 
 def test_the_fastest_options_of_patterns_that_share_a_row() -> None:
