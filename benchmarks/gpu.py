@@ -376,7 +376,8 @@ DRY = Setting(
 
 def tiles_timed(rows: Iterable[dict[str, Any]], tokens: int) -> list[Timed]:
     """What rows say of candidates, and of our own options (""), by pattern and direction."""
-    times = {Cell(**row["cell"]): row["milliseconds"] for row in rows if "milliseconds" in row}
+    rows = [row for row in rows if row.get("method") == METHOD and "milliseconds" in row]
+    times = {Cell(**row["cell"]): row["milliseconds"] for row in rows}
     found = []
     for name, (direction, work) in product(PATTERNS, zip(DIRECTIONS, PASSES, strict=True)):
         plain = pattern_cell(name, work=work, tokens=tokens)

@@ -172,19 +172,11 @@ def measured_table(
         row = precision, generation, reads
         ours = best = PROGRAMS[row if row in PROGRAMS else (precision, generation, "any")]
         for direction in DIRECTIONS:
-            own = [each for each in rows if each.direction == direction and PATTERNS[each.pattern][0] == reads]
-            names = [name for name, (its, _) in PATTERNS.items() if its == reads]
-            best = exchanged(
-                best,
-                parsed(
-                    fastest(
-                        {
-                            name: {each.options: each.milliseconds for each in own if each.pattern == name}
-                            for name in names
-                        }
-                    )
-                ),
-            )
+            times: dict[str, dict[str, float]] = {name: {} for name, (own, _) in PATTERNS.items() if own == reads}
+            for each in rows:
+                if each.direction == direction and each.pattern in times:
+                    times[each.pattern][each.options] = each.milliseconds
+            best = exchanged(best, parsed(fastest(times)))
         if best != ours:
             table[row] = best
     return dict(sorted(table.items()))

@@ -25,6 +25,7 @@ from fake_cuda import FakeCuda
 from flex_programs import recorded_calls
 from gpu import (
     DRY,
+    METHOD,
     NEEDS,
     SECTIONS,
     Section,
@@ -378,6 +379,8 @@ def test_the_measured_table_replaces_the_one_in_the_package() -> None:
     rows += [{"cell": asdict(replace(cell, options=FORWARD[3])), length: 5.0}]
     rows += [{"cell": asdict(replace(cell, work="training", options=BACKWARD[3])), length: 8.9}]  # 1 % is noise
     rows += [{"cell": asdict(replace(cell, options=FORWARD[2], padded=True)), length: 1.0}]  # another layer
+    rows += [{"cell": asdict(replace(cell, options=FORWARD[4])), length: 0.1, "method": 1}]  # measured in another way
+    rows = [{"method": METHOD, **row} for row in rows]
     found = measured_table(tiles_timed(rows, FULL.long), precision="half", generation=9)
     assert found == PROGRAMS | {("half", 9, "buckets"): parsed(FORWARD[3])}
     space: dict[str, Any] = {}
