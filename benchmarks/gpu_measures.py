@@ -198,11 +198,13 @@ def token_times(cell: Cell, setting: Setting) -> dict[str, Any]:
     write = build(cell, setting)
     before = counters["inductor"]["cudagraph_skips"]
     written = write()[0]
-    texts = [write()[1] for _ in range(setting.runs)]
+    with peak_memory("cuda" if is_cuda(setting) else "cpu") as peak:
+        texts = [write()[1] for _ in range(setting.runs)]
     row: dict[str, Any] = {
         "milliseconds": 1e3 * statistics.median(seconds for text in texts for seconds in text),
         "runs": len(texts),
         "tokens_of_a_run": setting.written,
+        "peak_bytes": peak.bytes,
         "backend": cell.work,
     }
     if cell.work != "decode":
