@@ -407,7 +407,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--predicted", type=Path, default=RESULTS / "gpu-predicted.jsonl")
     parser.add_argument("--keep", type=Path, default=Setting().keep, help="folder for programs and traces")
     parser.add_argument("--compilers", type=int, default=COMPILERS, help="processes that compile at once; 0 for none")
-    parser.add_argument("--dry", action="store_true", help="small sizes, few lengths, nothing compiled")
+    parser.add_argument("--dry", action="store_true", help="small sizes and few lengths")
     parser.add_argument("--predict", action="store_true", help="write predictions, on any machine, and nothing else")
     parser.add_argument("--programs", action="store_true", help="compile the options to try, and nothing else")
     parser.add_argument("--page", action="store_true", help="write the page from what is measured, and nothing else")
