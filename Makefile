@@ -104,14 +104,14 @@ format: $(STAMP)  ## repair what ruff can repair
 # A Python that sees CUDA already, such as that of a GPU image, is used as it is: nothing is installed, no network is asked.
 # Only files with tests for a GPU are collected, so that packages which others need may be absent.
 HAS_CUDA := import torch; raise SystemExit(not torch.cuda.is_available())
-gpu:  ## benchmark and tests that need a CUDA device, in this order (BUDGET=420 seconds for the benchmark)
+gpu:  ## benchmark and tests that need a CUDA device, in this order; failed tests alone (BUDGET=420 seconds, FROM=section)
 	@python=$(PYTHON); \
 	$$python -c '$(HAS_CUDA)' 2>/dev/null || { $(MAKE) --no-print-directory install; python=$(BIN)/python; }; \
 	$$python -c '$(HAS_CUDA)' || { echo 'make gpu needs a CUDA device and a CUDA build of torch; torch sees none'; exit 1; }; \
 	export PYTHONPATH="$$($$python tools/source_paths.py)" PYTHONUNBUFFERED=1; \
 	status=0; \
-	$$python benchmarks/gpu.py --budget $(or $(BUDGET),420) || status=$$?; \
-	$$python -m pytest -m gpu $(PYTEST) $$(grep -rl 'mark\.gpu' packages/*/tests tests --include='test_*.py') || status=$$?; \
+	$$python benchmarks/gpu.py --budget $(or $(BUDGET),420) --from $(or $(FROM),device) || status=$$?; \
+	$$python -m pytest -m gpu --last-failed -o cache_dir=runs/gpu/pytest $(PYTEST) $$(grep -rl 'mark\.gpu' packages/*/tests tests --include='test_*.py') || status=$$?; \
 	exit $$status
 
 # Triton is not among the packages: PyTorch for a GPU brings its own, and for a processor none is needed.

@@ -1,4 +1,5 @@
-"""What `gpu.py` runs on a GPU: layers of every mechanism, other people's attention, whole models.
+"""What `gpu.py` runs on a GPU: layers of every mechanism, other people's attention, and plain products; whole models
+are in `gpu_models.py`.
 
 A side is a function of a cell and a setting that gives what to run; it fails where a package or a form is missing, and
 the row says so.
@@ -7,7 +8,7 @@ the row says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,75 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpu_cells import Cell, Run, Setting, side_of
+from gpu_models import DECODING, STEPS, decode, prefill, training_step
+from gpu_tiles import parsed
 from longspan import attend
 from longspan.attention import MECHANISMS, Tokens
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForMaskedLM
 from longspan.patterns import Window
-
-Run = Callable[[], Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """Where and how large: what a dry run has smaller.
-
-    Attributes:
-        device: of all tensors.
-        dtype: of a layer; models compute in it by autocast.
-        width: of hidden states, E.
-        heads: H.
-        layers: of a model.
-        vocabulary: of a model.
-        written: tokens that a decoder writes behind its prompt.
-        side: tokens that a window sees on each side, where windows are compared.
-        block: tokens of BigBird's blocks.
-        seconds: for which a cell is measured, where one run takes less.
-        runs: that a cell is measured in, at least.
-    """
-
-    device: Any = "cuda"
-    dtype: torch.dtype = torch.bfloat16
-    width: int = 768
-    heads: int = 12
-    layers: int = 12
-    vocabulary: int = 32_768
-    written: int = 64
-    side: int = 128
-    block: int = 64
-    seconds: float = 0.3
-    runs: int = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One row to measure.
-
-    Attributes:
-        side: a mechanism's name, or one of `SIDES`.
-        work: `forward`, or `training` with the backward pass; of models `step`, `prefill` or `decode`; or `check`,
-            which compares the device with the processor.
-        tokens: of the one row, T.
-        causal: the causal form.
-        padded: a quarter of the row is padding.
-        dropout: of attention weights, in training.
-        compiled: by `torch.compile`.
-        global_tokens: number of tokens at the beginning that see and are seen by all.
-    """
-
-    side: str
-    work: str
-    tokens: int
-    causal: bool = False
-    padded: bool = False
-    dropout: float = 0.0
-    compiled: bool = False
-    global_tokens: int = 0
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What tells rows apart."""
-        return tuple(asdict(self).values())
 
 
 def hidden_states(cell: Cell, setting: Setting) -> Tensor:
@@ -107,26 +46,42 @@ def layer_of(cell: Cell, setting: Setting) -> nn.Module:
     torch.manual_seed(0)
     kind = MECHANISMS[cell.side]
     options = kind.defaults_for(cell.tokens, {}) | ({"dropout": cell.dropout} if cell.dropout else {})
+    options |= {"left_tokens": cell.window, "right_tokens": cell.window} if cell.window else {}
     layer = kind(**options).build(width=setting.width, heads=setting.heads, causal=cell.causal)
+    if cell.form == "bare":
+        for name in ("query", "key", "value", "output"):
+            setattr(layer, name, nn.Identity())
+    if cell.form == "joined":
+        layer.project = partial(joined_products, layer)
     return layer.to(setting.dtype).to(setting.device).train(cell.work == "training")
+
+
+def joined_products(layer: Any, hidden: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys and values `(B, H, T, D)` by one product; the weights stay three, and are joined in every call."""
+    weights, biases = zip(*((each.weight, each.bias) for each in (layer.query, layer.key, layer.value)), strict=True)
+    parts = F.linear(hidden, torch.cat(weights), torch.cat(biases)).chunk(3, dim=-1)
+    return tuple(layer.split_heads(part) for part in parts)
 
 
 def mechanism(cell: Cell, setting: Setting) -> Run:
     """A layer forward, or forward and backward with the gradients of its weights."""
     layer, tokens, hidden = layer_of(cell, setting), tokens_of(cell, setting.device), hidden_states(cell, setting)
-    called: Any = torch.compile(layer) if cell.compiled else layer
+    called: Any = torch.compile(layer, backend=setting.compiler) if cell.compiled else layer
     return passes(lambda given: called(given, tokens), hidden, backward=cell.work == "training")
 
 
 def passes(function: Callable[[Tensor], Tensor], hidden: Tensor, *, backward: bool) -> Run:
-    """What runs a function of hidden states; the result is what it gives, or the gradient of the states."""
+    """What runs a function of hidden states; the result is what it gives, or the gradient of the states. The gradient
+    of the result is there before, as a loss of our own would be timed with the function."""
+    gradient = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(2))
+    gradient = gradient.to(hidden.dtype).to(hidden.device)
 
     def run() -> Tensor:
         if not backward:
             with torch.no_grad():
                 return function(hidden)
         given = hidden.detach().requires_grad_()
-        function(given).float().square().sum().backward()
+        torch.autograd.backward(function(given), gradient)
         assert given.grad is not None
         return given.grad
 
@@ -146,7 +101,7 @@ def core(attention: Callable[[Tensor], Tensor], cell: Cell, setting: Setting) ->
     def function(hidden: Tensor) -> Tensor:
         return attention(heads_of(hidden, setting)).transpose(1, 2).flatten(2)
 
-    called = torch.compile(function) if cell.compiled else function
+    called = torch.compile(function, backend=setting.compiler) if cell.compiled else function
     return passes(called, hidden_states(cell, setting), backward=cell.work == "training")
 
 
@@ -165,31 +120,74 @@ def sdpa(backend: str | None, cell: Cell, setting: Setting) -> Run:
 
 def window(backend: str, cell: Cell, setting: Setting) -> Run:
     """Our operator with a window."""
-    pattern = Window(setting.side, setting.side)
+    pattern = Window(side_of(cell, setting), side_of(cell, setting))
     return core(lambda heads: attend(heads, heads, heads, pattern=pattern, backend=backend), cell, setting)
+
+
+def banded(backend: str | None, cell: Cell, setting: Setting) -> Run:
+    """A window as a band of blocks, in plain PyTorch: each block of queries over its own keys and those of both
+    neighbours, under a mask; by the kernel that PyTorch chooses, or one of them."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    size, length = side_of(cell, setting), cell.tokens
+    blocks = -(-length // size)
+    place = torch.arange(blocks * size, device=setting.device).view(blocks, size, 1)
+    others = (torch.arange(blocks, device=setting.device)[:, None] - 1) * size
+    others = (others + torch.arange(3 * size, device=setting.device))[:, None]
+    mask = (((place - others).abs() <= size) & (others >= 0) & (others < length))[:, None]  # (N, 1, W, 3W)
+
+    def attention(heads: Tensor) -> Tensor:
+        whole = F.pad(heads, (0, 0, 0, -length % size)).unflatten(2, (blocks, size))[0].transpose(0, 1)  # (N, H, W, D)
+        beside = F.pad(whole, (0, 0, 0, 0, 0, 0, 1, 1))
+        keys = torch.cat([beside[first : first + blocks] for first in range(3)], dim=2)
+        with nullcontext() if backend is None else sdpa_kernel(getattr(SDPBackend, backend)):
+            mixed = F.scaled_dot_product_attention(whole, keys, keys, attn_mask=mask)
+        return mixed.transpose(0, 1).flatten(1, 2)[None, :, :length]
+
+    return core(attention, cell, setting)
 
 
 def flash_window(cell: Cell, setting: Setting) -> Run:
     """FlashAttention's local window, where the package is installed."""
     from flash_attn import flash_attn_func  # type: ignore[import-not-found]
 
+    side = side_of(cell, setting)
+
     def function(hidden: Tensor) -> Tensor:
         heads = hidden.unflatten(-1, (setting.heads, -1))
-        return flash_attn_func(heads, heads, heads, window_size=(setting.side, setting.side)).flatten(2)
+        return flash_attn_func(heads, heads, heads, window_size=(side, side)).flatten(2)
+
+    return passes(function, hidden_states(cell, setting), backward=cell.work == "training")
+
+
+def varlen_window(cell: Cell, setting: Setting) -> Run:
+    """The window of the FlashAttention 2 that PyTorch brings, for rows of any lengths."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    side, ends = side_of(cell, setting), torch.tensor([0, cell.tokens], dtype=torch.int32).to(setting.device)
+
+    def function(hidden: Tensor) -> Tensor:
+        heads = hidden.unflatten(-1, (setting.heads, -1))[0]
+        context: Any = varlen_attn(heads, heads, heads, ends, ends, cell.tokens, cell.tokens, window_size=(side, side))
+        return context.flatten(1)[None]
 
     return passes(function, hidden_states(cell, setting), backward=cell.work == "training")
 
 
 def flex_window(cell: Cell, setting: Setting) -> Run:
-    """FlexAttention as its own pages say: a block mask from a predicate, both compiled."""
+    """FlexAttention as its own pages say: a block mask from a predicate, both compiled. With the options
+    "BACKEND=FLASH" it uses FlashAttention's program, where `flash_attn.cute` is installed."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    def within(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query - key <= setting.side) & (key - query <= setting.side)
+    side, options = side_of(cell, setting), {"kernel_options": parsed(cell.options)} if cell.options else {}
 
-    mask = create_block_mask(within, None, None, cell.tokens, cell.tokens, device=setting.device, _compile=True)
-    compiled = torch.compile(flex_attention)
-    return core(lambda heads: compiled(heads, heads, heads, block_mask=mask), cell, setting)
+    def within(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query - key <= side) & (key - query <= side)
+
+    lengths, inductor = (cell.tokens, cell.tokens), setting.compiler == "inductor"
+    mask = create_block_mask(within, None, None, *lengths, device=setting.device, _compile=inductor)
+    compiled: Any = torch.compile(flex_attention, backend=setting.compiler)
+    return core(lambda heads: compiled(heads, heads, heads, block_mask=mask, **options), cell, setting)
 
 
 class _Copy(nn.Module):
@@ -207,7 +205,7 @@ def hf_longformer(cell: Cell, setting: Setting) -> Run:
     config = LongformerConfig(
         hidden_size=setting.width,
         num_attention_heads=setting.heads,
-        attention_window=[2 * setting.side],
+        attention_window=[2 * side_of(cell, setting)],
         attention_probs_dropout_prob=0.0,
     )
     layer = LongformerSelfAttention(config, layer_id=0).to(setting.device)
@@ -243,155 +241,46 @@ def hf_big_bird(cell: Cell, setting: Setting) -> Run:
     return passes(function, hidden_states(cell, setting), backward=cell.work == "training")
 
 
-# Whole models -------------------------------------------------------------------------------------------------------
+# What the device can do -----------------------------------------------------------------------------------------------
 
 
-def sizes(setting: Setting) -> dict[str, int]:
-    """What our models and transformers' have in common."""
-    return {
-        "vocab_size": setting.vocabulary,
-        "hidden_size": setting.width,
-        "num_hidden_layers": setting.layers,
-        "num_attention_heads": setting.heads,
-        "intermediate_size": 4 * setting.width,
-    }
+def product(dtype: torch.dtype, cell: Cell, setting: Setting) -> Run:
+    """A product of square matrices."""
+    matrix = torch.randn(cell.tokens, cell.tokens).to(dtype).to(setting.device)
+    return lambda: matrix @ matrix
 
 
-def window_spec(setting: Setting) -> dict[str, Any]:
-    """The mechanism with the window of transformers' models."""
-    return {"mechanism": "longformer", "left_tokens": setting.side, "right_tokens": setting.side}
+def copy(cell: Cell, setting: Setting) -> Run:
+    """A copy of eight such matrices in bfloat16."""
+    numbers = torch.zeros(8, cell.tokens, cell.tokens, dtype=torch.bfloat16, device=setting.device)
+    return numbers.clone
 
 
-def our_encoder(attention: Any, cell: Cell, setting: Setting) -> nn.Module:
-    """A masked language model of ours."""
-    attention = window_spec(setting) if attention == "longformer" else attention
-    config = LongspanConfig(
-        **sizes(setting), attention=attention, position_embedding="sinusoidal", max_position_embeddings=cell.tokens
-    )
-    return LongspanForMaskedLM(config)
-
-
-def their_encoder(kind: str, cell: Cell, setting: Setting) -> nn.Module:
-    """A masked language model of transformers."""
-    import transformers
-
-    own = {"attention_window": 2 * setting.side} if kind == "Longformer" else {"block_size": setting.block}
-    positions = {"max_position_embeddings": cell.tokens + 2}
-    config = getattr(transformers, f"{kind}Config")(**sizes(setting), **positions, **own)
-    return getattr(transformers, f"{kind}ForMaskedLM")(config)
-
-
-def led(cell: Cell, setting: Setting) -> nn.Module:
-    """transformers' LED: half of the layers read, half write."""
-    from transformers import LEDConfig, LEDForConditionalGeneration
-
-    half = max(1, setting.layers // 2)
-    config = LEDConfig(
-        vocab_size=setting.vocabulary, d_model=setting.width, encoder_layers=half, decoder_layers=half,
-        encoder_attention_heads=setting.heads, decoder_attention_heads=setting.heads,
-        encoder_ffn_dim=4 * setting.width, decoder_ffn_dim=4 * setting.width, attention_window=2 * setting.side,
-        max_encoder_position_embeddings=cell.tokens,
-    )  # fmt: skip
-    return LEDForConditionalGeneration(config)
-
-
-def our_led(cell: Cell, setting: Setting) -> nn.Module:
-    """Ours with the same layers."""
-    from longspan.models import LongspanForConditionalGeneration
-
-    half = max(1, setting.layers // 2)
-    config = LongspanConfig(
-        **sizes(setting) | {"num_hidden_layers": half}, decoder_layers=half, attention=window_spec(setting),
-        position_embedding="sinusoidal", max_position_embeddings=cell.tokens,
-    )  # fmt: skip
-    return LongspanForConditionalGeneration(config)
-
-
-def training_step(make: Callable[[Cell, Setting], nn.Module], cell: Cell, setting: Setting) -> Run:
-    """Forward, backward and AdamW's update of a model, weights in float32, products by autocast."""
-    torch.manual_seed(0)
-    model = make(cell, setting).to(setting.device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    ids = torch.randint(5, setting.vocabulary, (1, cell.tokens), generator=torch.Generator().manual_seed(1))
-    ids = ids.to(setting.device)
-    labels = ids[:, : min(256, cell.tokens)] if "Conditional" in type(model).__name__ else ids
-    called: Any = torch.compile(model) if cell.compiled else model
-
-    def run() -> Tensor:
-        with torch.autocast(torch.device(setting.device).type, dtype=torch.bfloat16):
-            loss = called(input_ids=ids, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return run
-
-
-def writer_of(attention: str, cell: Cell, setting: Setting) -> tuple[LongspanForCausalLM, Tensor]:
-    """A causal language model of ours, and a prompt `(1, T)`."""
-    torch.manual_seed(0)
-    config = LongspanConfig(**sizes(setting), attention=attention, position_embedding="sinusoidal", eos_token_id=None)
-    model = LongspanForCausalLM(config).to(setting.dtype).to(setting.device).eval()
-    ids = torch.randint(5, setting.vocabulary, (1, cell.tokens), generator=torch.Generator().manual_seed(1))
-    return model, ids.to(setting.device)
-
-
-def prefill(attention: str, cell: Cell, setting: Setting) -> Run:
-    """A prompt read into a cache."""
-    model, ids = writer_of(attention, cell, setting)
-
-    def run() -> Tensor:
-        with torch.no_grad():
-            return model(input_ids=ids, use_cache=True, logits_to_keep=1).logits
-
-    return run
-
-
-def decode(attention: str, cell: Cell, setting: Setting) -> Run:
-    """Tokens behind a prompt, the likeliest each time; the prompt is read once, before anything is timed."""
-    import copy
-
-    model, ids = writer_of(attention, cell, setting)
-    with torch.no_grad():
-        cache = model(input_ids=ids[:, :-1], use_cache=True, logits_to_keep=1).cache
-
-    def run() -> Tensor:
-        given = copy.deepcopy(cache)
-        mask = torch.ones_like(ids)
-        return model.generate(ids, attention_mask=mask, cache=given, do_sample=False, max_new_tokens=setting.written)
-
-    return run
-
-
-WRITERS = ("full", "longformer", "poolingformer", "linear")
-"""Mechanisms of the models that write."""
+RATES: dict[str, tuple[Callable[[Cell, Setting], Run], Callable[[int], float]]] = {
+    "product-bfloat16": (partial(product, torch.bfloat16), lambda size: 2.0 * size**3),
+    "product-float32": (partial(product, torch.float32), lambda size: 2.0 * size**3),
+    "copy": (copy, lambda size: 8 * 2 * 2.0 * size**2),
+}
+"""What is timed for a rate per second, and its operations, or the bytes that it reads and writes."""
 CORES: dict[str, Callable[[Cell, Setting], Run]] = {
     "sdpa": partial(sdpa, None),
     "sdpa-flash": partial(sdpa, "FLASH_ATTENTION"),
     "sdpa-cudnn": partial(sdpa, "CUDNN_ATTENTION"),
     "sdpa-efficient": partial(sdpa, "EFFICIENT_ATTENTION"),
     "window": partial(window, "auto"),
+    "window-flex": partial(window, "flex"),
     "window-blocked": partial(window, "blocked"),
+    "varlen-window": varlen_window,
+    "banded": partial(banded, None),
+    "banded-cudnn": partial(banded, "CUDNN_ATTENTION"),
     "flash-window": flash_window,
     "flex-window": flex_window,
     "hf-longformer": hf_longformer,
     "hf-bigbird": hf_big_bird,
 }
 """Attention of others, and ours beside it."""
-AGREEING = ("window-blocked", "flash-window", "flex-window", "hf-longformer")
-"""Those that compute what `window` does: they are compared with it before they are timed."""
-STEPS: dict[str, Callable[[Cell, Setting], nn.Module]] = {
-    "model-full": partial(our_encoder, "full"),
-    "model-longformer": partial(our_encoder, "longformer"),
-    "model-poolingformer": partial(our_encoder, "poolingformer"),
-    "model-bigbird": partial(our_encoder, "bigbird"),
-    "model-led": our_led,
-    "hf-model-longformer": partial(their_encoder, "Longformer"),
-    "hf-model-bigbird": partial(their_encoder, "BigBird"),
-    "hf-model-led": led,
-}
-"""Models whose training step is timed."""
+WINDOWS = (*(name for name in CORES if "window" in name or "band" in name), "hf-longformer")
+"""Those that compute what `window` does, without projections: they are compared with it before they are timed."""
 
 
 def build(cell: Cell, setting: Setting) -> Run:
@@ -402,8 +291,10 @@ def build(cell: Cell, setting: Setting) -> Run:
     """
     if cell.work == "step":
         return training_step(STEPS[cell.side], cell, setting)
-    if cell.work in ("prefill", "decode"):
+    if cell.work == "prefill" or cell.work in DECODING:
         return (prefill if cell.work == "prefill" else decode)(cell.side, cell, setting)
+    if cell.work == "rate":
+        return RATES[cell.side][0](cell, setting)
     if cell.side in CORES:
         return CORES[cell.side](cell, setting)
     if cell.side not in MECHANISMS:

@@ -271,9 +271,10 @@ def test_programs_of_long_texts_have_options_of_their_own():
         make = partial(torch.empty, dtype=torch.bfloat16, device=device)
         long, short, wide = (make(1, 2, *size) for size in ((4096, 64), (16, 64), (4096, 256)))
         assert program_options(long) == {"kernel_options": {"fwd_num_warps": 8}}
-        assert program_options(long, products=True)["kernel_options"]["fwd_num_stages"] == 1
-        assert program_options(long.float(), products=True)["kernel_options"]["fwd_BLOCK_N"] == 32
-        assert program_options(short, products=True) == program_options(wide) == {}
+        assert program_options(long, "buckets") == program_options(long, "tables") == program_options(long)
+        assert program_options(long, "products")["kernel_options"]["fwd_num_stages"] == 1
+        assert program_options(long.float(), "products")["kernel_options"]["fwd_BLOCK_N"] == 32
+        assert program_options(short, "products") == program_options(wide) == {}
     assert program_options(torch.empty(1, 2, 4096, 64)) == {}
 
 

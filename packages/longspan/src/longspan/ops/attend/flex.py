@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 from longspan.errors import InputError
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots, row_lengths
 from longspan.ops.attend.dense import attend_full
-from longspan.ops.attend.flex_options import ONE_BLOCK, program_options
+from longspan.ops.attend.flex_options import ONE_BLOCK, Reads, program_options
 from longspan.ops.attend.flex_predicates import mask_mod_of
 from longspan.ops.attend.flex_scores import (
     BITS,
@@ -183,7 +183,7 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
     if slots is not None:
         key, value = (torch.cat([tensor, gather_slots(tensor, slots)], dim=2) for tensor in (key, value))
     options: dict[str, Any] = {"block_mask": block_mask, "scale": call.scale}
-    options |= program_options(query, products=products_of(call) > 0)
+    options |= program_options(query, _reads(call))
     flex = flex_attention if torch.compiler.is_compiling() else partial(_compiled, call)
     score_mod, prob = score_mod_of(call), call.dropout_prob
     if not prob and not logs:
@@ -199,6 +199,15 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
     result, aux = flex(query, key, value, score_mod=dropped, **options)
     factors = (aux.lse.clamp(min=-NOTHING) - total.clamp(min=-NOTHING)).exp() / (1 - prob if prob < 1 else 1)
     return (result * factors[..., None]).to(result.dtype), total
+
+
+def _reads(call: Call) -> Reads:
+    """Returns what the mask and the scores of a call read."""
+    if products_of(call):
+        return "products"
+    traits = traits_of(call.pattern)
+    by_row = call.key_mask is not None or call.slots is not None or traits.reads_length
+    return "tables" if by_row or call.terms or traits.heads is not None else "positions"
 
 
 def _compiled(call: Call, *tensors: Tensor, **options: Any) -> Any:

@@ -159,7 +159,7 @@ def _attend_slots(
     block_mask = tables.block_mask(length, length, mask_of(codes, chunks, rounds))
     kind, what = _kind(query, value, rounds, chunks, dropout_prob), f"buckets in {query.dtype}"
     options: dict[str, Any] = {"block_mask": block_mask, "scale": chunks.scale, "return_aux": AuxRequest(lse=True)}
-    options |= program_options(query)
+    options |= program_options(query, "buckets")
     score_mod = None if shares is None else shared_by(shares)
     if not dropout_prob:
         context, aux = run_compiled(kind, what, query, key, value, score_mod=score_mod, **options)
