@@ -23,6 +23,7 @@ SMOKE = {
     "data.validation": "synthetic",
     "data.train_rows": 12,
     "data.validation_rows": 3,
+    "data.stopping_strategy": "all_exhausted",
     "optimisation.epochs": None,
     "optimisation.steps": 4,
     "optimisation.batch_size": 2,

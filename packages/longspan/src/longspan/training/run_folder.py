@@ -36,6 +36,8 @@ CHANGEABLE = (
     *(f"{SECTION}.{name}" for name in UNIMPORTANT),
 )
 """Keys that may differ when a run is resumed, because they can only change random draws of dropout."""
+MIXED = "mixed"
+"""Folder of the files of weighted sources."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")
 """Keys that may be increased when a run is resumed, if the completed part would have been the same."""
 INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")
@@ -46,6 +48,7 @@ PREPARED = (
     "tokenizer",
     *RANDOM,
     "tensorboard",
+    MIXED,
     *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
 )
 """Files that a run writes into its folder before the first step."""

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformers import set_seed
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
@@ -212,10 +212,11 @@ def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainRe
 def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     check_start(recipe.model, recipe.tokenizer)
     task = recipe.task
-    rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
-    task = task.of_rows(rows[0])
+    parts = load_parts(task, recipe.data)
+    rows = parts, load_rows(task, recipe.data, "validation")
+    task = task.of_rows([row for part in parts for row in part])
     with on_main_process_first():
-        tokenizer = tokenizer_of(recipe, task, rows[0], stage.shared)
+        tokenizer = tokenizer_of(recipe, task, parts, stage.shared)
         source: str | Path | None = recipe.model.source
         if source in RANDOM:
             source = stage.shared / source
@@ -274,12 +275,27 @@ def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None,
     return teacher, model
 
 
-def load_rows(task: Any, data: Data, part: str) -> list[Any]:
+def load_parts(task: Any, data: Data) -> list[list[Any]]:
+    """Returns the training rows of each weighted source; without weights, those of all sources as one part.
+
+    Raises `InputError` if a source is unknown or has no rows.
+    """
+    if not data.weights:
+        return [load_rows(task, data, "train")]
+    parts = []
+    for index, source in enumerate(data.sources("train")):
+        parts.append(list(task.read(source, data.train_split, data.train_rows, on_error=data.on_error)))
+        if not parts[-1]:
+            raise InputError(f"data.train[{index}] is {source!r} and gives no rows to draw from; leave it out")
+    return parts
+
+
+def load_rows(task: Any, data: Data, part: Literal["train", "validation"]) -> list[Any]:
     """Returns the rows of `part` ("train" or "validation"), all sources in order, up to the recipe's limit.
 
     Raises `InputError` if a source is unknown, or if there are no rows that the task can use.
     """
-    sources, split, limit = (getattr(data, name) for name in (part, f"{part}_split", f"{part}_rows"))
+    sources, split, limit = data.sources(part), getattr(data, f"{part}_split"), getattr(data, f"{part}_rows")
     rows: list[Any] = []
     for source in sources:
         left = limit if limit is None or not task.counts_rows else limit - len(rows)
