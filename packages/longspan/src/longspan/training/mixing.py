@@ -8,12 +8,15 @@ gives the same rows in the same order, also after an interruption.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from longspan.errors import InputError
+from longspan.tasks.packing import Packing, packing_of
 
 AT_ONCE = 1 << 16
 """Draws computed at once."""
@@ -138,3 +141,9 @@ class Mixed(Dataset[dict[str, Any]]):
     def counts(self) -> list[int]:
         """Returns the number of rows of each source in an epoch."""
         return np.bincount(self.source, minlength=len(self.parts)).tolist()
+
+    def packing(self) -> Packing | None:
+        """Returns how documents fill the rows of an epoch, on average; None if the sources have no packed rows."""
+        parts = [packing_of(part) for part in self.parts]
+        drawn = [part.of(count) for part, count in zip(parts, self.counts(), strict=True) if part is not None]
+        return reduce(add, drawn) if drawn else None

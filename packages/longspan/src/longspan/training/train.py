@@ -78,7 +78,8 @@ class TrainResult:
     """The scores of the best checkpoint on the validation rows."""
     history: list[dict[str, Any]]
     """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, the numbers of
-    `longspan.training.meter.Meter.report`, `num_input_tokens_seen`, and `eval_…` entries, each with its `step`.
+    `longspan.training.meter.Meter.report`, `num_input_tokens_seen`, and `eval_…` entries, each with its `step`; at step
+    0, the packing statistics of a corpus (`longspan.tasks.packing.Packing.numbers`).
     """
 
 

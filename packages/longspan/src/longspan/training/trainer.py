@@ -27,6 +27,7 @@ from longspan.tasks.predicting import without_padding
 from longspan.training.arguments import EXPECTED, refusal, trainer_arguments
 from longspan.training.callbacks import (
     Borders,
+    Composition,
     CutEachGradient,
     Progress,
     ProgressLines,
@@ -110,15 +111,16 @@ class RecipeTrainer(Trainer):
         """
         samples, items = super().get_batch_samples(self.meter.begin(epoch_iterator), num_batches, device)
         tokens, flops = self.meter.counts(samples)
+        packed = self.meter.packed(samples)
         if self.args.world_size > 1 and samples:
             real = sum(STAND_IN not in batch for batch in samples)
-            sums = torch.tensor([real, tokens, flops], dtype=torch.float64, device=self.args.device)
+            sums = torch.tensor([real, tokens, flops, *packed], dtype=torch.float64, device=self.args.device)
             reduced: Any = self.accelerator.reduce(sums, reduction="sum")
-            real, tokens, flops = reduced.tolist()
+            real, tokens, flops, *packed = reduced.tolist()
             self.share = real / (len(samples) * self.args.world_size)
             if self.row_group is not None:  # whose processes have counted the same rows
                 tokens, flops = (count / get_world_size(self.row_group) for count in (tokens, flops))
-        self.meter.add(tokens, flops)
+        self.meter.add(tokens, flops, packed)
         self.state.num_input_tokens_seen += int(tokens)
         return samples, items
 
@@ -332,6 +334,7 @@ def make_trainer(
         trainer.remove_callback(plain)
     for callback in (
         trainer.meter,
+        Composition(trainer, recipe.data.sources("train") if recipe.data.weights else ()),
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *reports(recipe.optimisation.report_to, folder),

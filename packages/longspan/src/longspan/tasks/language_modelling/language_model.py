@@ -24,6 +24,7 @@ from longspan.stacks import stack_config
 from longspan.tasks.base import Metrics, check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.scoring import Scoring
+from longspan.tasks.packing import Packing
 from longspan.tasks.predicting import pad
 from longspan.tasks.tokenizers import padding_id
 
@@ -154,6 +155,16 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         """Returns the number of chunks."""
         return -(-(len(self.stream) - 1) // self.scored)
+
+    def packing(self) -> Packing:
+        """Returns how the documents fill the chunks of the first borders, which are shifted in every epoch."""
+        starts, size = self.stream.starts, len(self.stream)
+        ends = np.append(starts[1:], size) - 1
+        first, last = (np.maximum(places - 1, 0) // self.scored for places in (starts, ends))
+        row_tokens = self.scored + 1 + self.context_tokens
+        begins = np.maximum(np.arange(len(self)) * self.scored - self.context_tokens, 0)
+        tokens = int((np.minimum((np.arange(len(self)) + 1) * self.scored + 1, size) - begins).sum())
+        return Packing.of_rows(first, last, rows=len(self), row_tokens=row_tokens, tokens=tokens)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which determines the borders."""

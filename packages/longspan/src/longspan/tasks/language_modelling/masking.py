@@ -17,6 +17,7 @@ from longspan.data.corpus.tokens import TOKENS, Stream
 from longspan.data.ragged import Ragged
 from longspan.models.losses import IGNORED
 from longspan.tasks.language_modelling.segments import Segments
+from longspan.tasks.packing import Packing
 from longspan.tasks.predicting import example_key
 
 
@@ -101,6 +102,21 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         if self.stream is None:
             return int(self.chunks[-1])
         return -(-(len(self.stream) - 1) // self.room)
+
+    def packing(self) -> Packing:
+        """Returns how the documents fill the chunks, without the summary tokens."""
+        if self.stream is None:
+            last, size = self.chunks - 1, self.files.values
+            first = np.append(0, self.chunks[:-1])
+            kept = self.chunks > first  # blank documents have no chunk
+            first, last = first[kept], last[kept]
+        else:  # the first token is a separator, which no chunk has
+            starts, size = self.stream.starts, len(self.stream) - 1
+            first = np.maximum(starts - 1, 0) // self.room
+            last = np.maximum(np.append(starts[1:], len(self.stream)) - 2, 0) // self.room
+        special = len(self.before) + len(self.after)
+        tokens = size + len(self) * special
+        return Packing.of_rows(first, last, rows=len(self), row_tokens=self.room + special, tokens=tokens)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which determines the masks."""
