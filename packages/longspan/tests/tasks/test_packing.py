@@ -35,7 +35,7 @@ def tokenised(folder: Path, *lengths: int) -> Ragged:
 def masked(files: Ragged, between: int | None, max_tokens: int) -> MaskedChunks:
     masking = Masking(probability=0.15, mask_share=0.8, random_share=0.1, mask_id=3, ordinary=np.arange(10, 20))
     options: dict[str, Any] = {"before": [2], "after": [4], "max_tokens": max_tokens, "seed": None}
-    return MaskedChunks(files, masking, np.array([2, 4]), between=between, **options)
+    return MaskedChunks(files=files, masking=masking, special_ids=np.array([2, 4]), between=between, **options)
 
 
 def test_documents_of_a_stream_by_hand(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ class Composition(TrainerCallback):
         if state.global_step:
             return
         dataset, lines = self.trainer.train_dataset, []
-        if self.sources:
+        if hasattr(dataset, "counts"):
             drawn = zip(self.sources, dataset.counts(), dataset.lengths.tolist(), strict=True)
             each = "; ".join(f"{source}: {count:,} of {length:,}" for source, count, length in drawn)
             lines.append(f"rows drawn in an epoch: {each}")

@@ -15,6 +15,7 @@ from longspan.settings import (
     NewTokens,
     Range,
     Split,
+    Whole,
     check,
     show,
 )
@@ -76,6 +77,13 @@ class Data:
     of the source that is exhausted first.
     """
 
+    streaming: bool = False
+    """Read the training rows while the model trains, without a pass over them before; needs `optimisation.steps`."""
+    shuffle_buffer: Whole = 1000
+    """With `streaming`: rows in memory, of each weighted source, among which the next one is drawn; 0 keeps the order
+    of the sources.
+    """
+
     def __post_init__(self) -> None:
         """Raises `InputError` for values out of range, without data, and if only some sources have a weight."""
         check(self)
@@ -92,6 +100,12 @@ class Data:
             raise InputError(
                 f"data.stopping_strategy is {self.stopping_strategy!r}, but the sources of data.train have no weights; "
                 "give each one a weight, or leave it out"
+            )
+
+        if self.streaming and self.stopping_strategy != "all_exhausted":
+            raise InputError(
+                f"data.stopping_strategy is {self.stopping_strategy!r}, but with data.streaming a source that ends is "
+                "read again, and there are no epochs; leave one of them out"
             )
 
     def sources(self, part: Literal["train", "validation"]) -> tuple[str, ...]:

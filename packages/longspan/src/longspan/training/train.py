@@ -64,6 +64,8 @@ from longspan.training.trainer import RecipeTrainer, make_trainer
 logger = logging.getLogger(__name__)
 
 STAGE_FOLDER = "stages"
+OF_RANDOM = 1000
+"""Rows of a stream for the tokenizer of a random model."""
 OWN = (run_folder.RECIPE, run_folder.METRICS, run_folder.ENVIRONMENT)
 """Files of a stage that are not copied to the whole run."""
 
@@ -213,9 +215,9 @@ def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainRe
 def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     check_start(recipe.model, recipe.tokenizer)
     task = recipe.task
-    parts = load_parts(task, recipe.data)
+    parts = load_first(recipe, task, stage.shared) if recipe.data.streaming else load_parts(task, recipe.data)
     rows = parts, load_rows(task, recipe.data, "validation")
-    task = task.of_rows([row for part in parts for row in part])
+    task = task.of_rows(() if recipe.data.streaming else [row for part in parts for row in part])
     with on_main_process_first():
         tokenizer = tokenizer_of(recipe, task, parts, stage.shared)
         source: str | Path | None = recipe.model.source
@@ -289,6 +291,17 @@ def load_parts(task: Any, data: Data) -> list[list[Any]]:
         if not parts[-1]:
             raise InputError(f"data.train[{index}] is {source!r} and gives no rows to draw from; leave it out")
     return parts
+
+
+def load_first(recipe: Recipe, task: Any, folder: Path) -> list[list[Any]]:
+    """Returns the first training rows of each source of a stream, to train a tokenizer on, if none is in the folder."""
+    data = recipe.data
+    if (recipe.tokenizer.train is None and recipe.model.source not in RANDOM) or (folder / "tokenizer").exists():
+        return []
+    count = recipe.tokenizer.rows or OF_RANDOM
+    count = count if data.train_rows is None else min(count, data.train_rows)
+    parts = [task.read(source, data.train_split, count, on_error=data.on_error) for source in data.sources("train")]
+    return [list(rows) for rows in parts]
 
 
 def load_rows(task: Any, data: Data, part: Literal["train", "validation"]) -> list[Any]:
@@ -370,9 +383,15 @@ def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str)
 
 @contextmanager
 def _readers_alive(recipe: Recipe) -> Iterator[None]:
-    """Raises `InputError` if a data loading process was killed, which PyTorch can raise anywhere."""
+    """Raises `InputError` if a data loading process was killed, which PyTorch can raise anywhere; those that such a
+    process raises are raised without its traceback, which PyTorch puts before their sentence.
+    """
     try:
         yield
+    except InputError as error:
+        if not str(error).startswith("Caught InputError in DataLoader worker"):
+            raise
+        raise InputError(str(error).rpartition("InputError: ")[2].strip()) from error
     except RuntimeError as error:
         if not str(error).startswith("DataLoader worker (pid"):
             raise

@@ -42,11 +42,13 @@ from longspan.training.processes import (
     STAND_IN,
     StandIns,
     even_batches,
+    is_main_process,
     mean_over,
     on_main_process_first,
 )
 from longspan.training.recipe import Recipe
-from longspan.training.run_folder import MIXED
+from longspan.training.run_folder import MIXED, STREAM, check_identity
+from longspan.training.streaming import streamed
 
 logger = logging.getLogger(__name__)
 
@@ -348,12 +350,18 @@ def make_trainer(
 
 
 def training_data(recipe: Recipe, task: Any, parts: Sequence[Any], cache: Path, **options: Any) -> Any:
-    """Returns the training data set of a task, or the mixture of those of weighted sources.
+    """Returns the training data set of a task, the mixture of those of weighted sources, or the stream of either.
 
     Raises:
         InputError: the rows of a task go on from one to the next; errors of the task.
     """
-    data = recipe.data
+    data, settings = recipe.data, recipe.optimisation
+    if data.streaming:
+        assert settings.steps is not None
+        stream = streamed(task, data, rows=settings.steps * settings.batch_size, **options)
+        if is_main_process():
+            check_identity(cache / STREAM, stream.identity)
+        return stream
     if not data.weights:
         return task.dataset(parts[0], training=True, folder=cache, **options)
     datasets = [
@@ -365,7 +373,7 @@ def training_data(recipe: Recipe, task: Any, parts: Sequence[Any], cache: Path, 
             f"data.train has weights, but the segments of {task.name} go on from row to row and cannot be mixed; leave "
             "the weights out, or train a language_model"
         )
-    return Mixed(datasets, data.weights, stopping_strategy=data.stopping_strategy, seed=recipe.optimisation.seed)
+    return Mixed(datasets, data.weights, stopping_strategy=data.stopping_strategy, seed=settings.seed)
 
 
 def check_padding_free(model: Any, dataset: Any) -> None:

@@ -7,7 +7,7 @@ alone, so that any two models with the same tokenizer have the same masks, for a
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,36 +61,84 @@ class Masking:
         return shown, labels
 
 
-@dataclass(eq=False)
-class MaskedChunks(Dataset[dict[str, Any]]):
-    """Chunks of at most `max_tokens` tokens, including special tokens, masked on access.
+@dataclass(eq=False, kw_only=True)
+class Masks:
+    """Makes rows of training of the contents of chunks, with special tokens and masks.
 
     Attributes:
-        files: the tokenised corpus.
         masking: how tokens are masked.
         special_ids: ids that are never masked.
         before: special tokens at the beginning of each chunk.
         after: special tokens at its end.
-        between: the token between two documents in a chunk; with None, a chunk has only one document.
-        max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
-        seed: random seed of the training masks; None uses each chunk's content instead of seed, epoch and number.
+        max_tokens: length of a chunk with them.
         segments: how chunks are split into segments, each with a summary token before the chunk; None for none.
     """
 
-    files: Ragged
     masking: Masking
     special_ids: np.ndarray
-    _: KW_ONLY
     before: list[int]
     after: list[int]
-    between: int | None
     max_tokens: int
-    seed: int | None
     segments: Segments | None = None
 
-    def __post_init__(self) -> None:
+    @property
+    def room(self) -> int:
+        """The number of tokens of a chunk without the special ones."""
         summaries = 0 if self.segments is None else self.segments.count
-        self.room = self.max_tokens - len(self.before) - len(self.after) - summaries
+        return self.max_tokens - len(self.before) - len(self.after) - summaries
+
+    def row(self, content: np.ndarray, key: int) -> dict[str, Any]:
+        """Returns `input_ids` and `labels` of a chunk, `(T,)` int64; with segments, also those of `with_segments`."""
+        ids = np.concatenate([self.before, content, self.after]).astype(np.int64)
+        fixed = np.isin(ids, self.special_ids)
+        if self.segments is not None:
+            return self.with_segments(self.segments, content, ids, fixed, key)
+        shown, labels = self.masking.apply(ids, fixed, key)
+        return {"input_ids": shown, "labels": labels}
+
+    def with_segments(
+        self, segments: Segments, content: np.ndarray, ids: np.ndarray, fixed: np.ndarray, key: int
+    ) -> dict[str, Any]:
+        """Returns a chunk after the summary tokens of its segments: also `belongs_to` `(T,)` int64, the number of
+        `summaries`, and the original hidden `segments` with the positions of their tokens, `segment_places`. Words of
+        hidden segments are not predicted individually.
+        """
+        owners = segments.owners(content)
+        count = int(owners.max()) + 1 if len(owners) else 0
+        hidden = segments.hidden(count, key)
+        summary, before = np.full(count, segments.summary_id), np.full(count + len(self.before), -1)
+        belongs = np.concatenate([before, owners, np.full(len(self.after), -1)]).astype(np.int64)
+        whole = np.isin(belongs, hidden)
+        ids = np.concatenate([summary, ids]).astype(np.int64)
+        fixed = np.concatenate([np.ones(count, dtype=bool), fixed]) | whole
+        shown, labels = self.masking.apply(ids, fixed, key)
+        shown = np.where(whole, self.masking.mask_id, shown)
+        return {
+            "input_ids": shown,
+            "labels": labels,
+            "belongs_to": belongs,
+            "summaries": count,
+            "segments": [np.append(summary[:1], content[owners == each]) for each in hidden],
+            "segment_places": hidden,
+        }
+
+
+@dataclass(eq=False, kw_only=True)
+class MaskedChunks(Masks, Dataset[dict[str, Any]]):
+    """Chunks of at most `max_tokens` tokens, including special tokens, masked on access.
+
+    Attributes:
+        files: the tokenised corpus.
+        between: the token between two documents in a chunk; with None, a chunk has only one document.
+        max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
+        seed: random seed of the training masks; None uses each chunk's content instead of seed, epoch and number.
+    """
+
+    files: Ragged
+    between: int | None
+    seed: int | None
+
+    def __post_init__(self) -> None:
         self.epoch = 0
         self.ends = self.files.ends
         self.stream = None if self.between is None else Stream(self.files, self.between)
@@ -133,41 +181,9 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Returns `input_ids` and `labels` of a chunk, `(T,)` int64; with segments, also those of `with_segments`."""
+        """Returns the row of a chunk, see `Masks.row`."""
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
         content = self.content(index)
-        ids = np.concatenate([self.before, content, self.after]).astype(np.int64)
-        fixed = np.isin(ids, self.special_ids)
-        key = example_key(self.seed, self.epoch, index, content.astype("<i8").tobytes())
-        if self.segments is not None:
-            return self.with_segments(self.segments, content, ids, fixed, key)
-        shown, labels = self.masking.apply(ids, fixed, key)
-        return {"input_ids": shown, "labels": labels}
-
-    def with_segments(
-        self, segments: Segments, content: np.ndarray, ids: np.ndarray, fixed: np.ndarray, key: int
-    ) -> dict[str, Any]:
-        """Returns a chunk after the summary tokens of its segments: also `belongs_to` `(T,)` int64, the number of
-        `summaries`, and the original hidden `segments` with the positions of their tokens, `segment_places`. Words of
-        hidden segments are not predicted individually.
-        """
-        owners = segments.owners(content)
-        count = int(owners.max()) + 1 if len(owners) else 0
-        hidden = segments.hidden(count, key)
-        summary, before = np.full(count, segments.summary_id), np.full(count + len(self.before), -1)
-        belongs = np.concatenate([before, owners, np.full(len(self.after), -1)]).astype(np.int64)
-        whole = np.isin(belongs, hidden)
-        ids = np.concatenate([summary, ids]).astype(np.int64)
-        fixed = np.concatenate([np.ones(count, dtype=bool), fixed]) | whole
-        shown, labels = self.masking.apply(ids, fixed, key)
-        shown = np.where(whole, self.masking.mask_id, shown)
-        return {
-            "input_ids": shown,
-            "labels": labels,
-            "belongs_to": belongs,
-            "summaries": count,
-            "segments": [np.append(summary[:1], content[owners == each]) for each in hidden],
-            "segment_places": hidden,
-        }
+        return self.row(content, example_key(self.seed, self.epoch, index, content.astype("<i8").tobytes()))
