@@ -26,6 +26,7 @@ from longspan.errors import InputError
 from longspan.imports import require
 from longspan.tasks.packing import packing_of
 from longspan.training.checkpoints import PROCESSES, UNLOGGED, complete_checkpoints, evaluations, memory_file
+from longspan.training.mixing import Mixed
 from longspan.training.processes import largest
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -112,7 +113,7 @@ class Composition(TrainerCallback):
 
     Args:
         trainer: its training data may have `packing()`, see `longspan.tasks.packing`.
-        sources: names of weighted sources; empty if the data are not mixed.
+        sources: names of the training sources.
     """
 
     def __init__(self, trainer: Any, sources: Sequence[str]) -> None:
@@ -124,7 +125,7 @@ class Composition(TrainerCallback):
         if state.global_step:
             return
         dataset, lines = self.trainer.train_dataset, []
-        if hasattr(dataset, "counts"):
+        if isinstance(dataset, Mixed):
             drawn = zip(self.sources, dataset.counts(), dataset.lengths.tolist(), strict=True)
             each = "; ".join(f"{source}: {count:,} of {length:,}" for source, count, length in drawn)
             lines.append(f"rows drawn in an epoch: {each}")

@@ -336,7 +336,7 @@ def make_trainer(
         trainer.remove_callback(plain)
     for callback in (
         trainer.meter,
-        Composition(trainer, recipe.data.sources("train") if recipe.data.weights else ()),
+        Composition(trainer, recipe.data.sources("train")),
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *reports(recipe.optimisation.report_to, folder),
