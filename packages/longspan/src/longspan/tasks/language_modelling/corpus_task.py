@@ -134,11 +134,11 @@ class CorpusTask(GuessingTask):
     ) -> RowStream:
         """Returns chunks of the documents in order, tokenised while they are read."""
         corpora = [corpus for source in sources for corpus in self.read(source, split, limit, on_error=on_error)]
-        chunks, features = self.streamed_chunks(corpora, tokenizer, seed=seed, limit=limit)
+        chunks, features = self._streamed_chunks(corpora, tokenizer, seed=seed, limit=limit)
         identity = [corpus.fingerprint() for corpus in corpora]
         return RowStream(rows=chunks, features=features, identity=identity)
 
-    def streamed_chunks(
+    def _streamed_chunks(
         self, corpora: Sequence[Corpus], tokenizer: Any, *, seed: int, limit: int | None
     ) -> tuple[Callable[[], Iterator[Any]], Callable[[Any, int], dict[str, Any]]]:
         """Returns `rows` and `features` of a `RowStream`."""

@@ -87,7 +87,7 @@ class LanguageModel(CorpusTask):
             cross_documents=self.cross_documents,
         )
 
-    def streamed_chunks(
+    def _streamed_chunks(
         self, corpora: Sequence[Corpus], tokenizer: Any, *, seed: int, limit: int | None
     ) -> tuple[Callable[[], Iterator[Any]], Callable[[Any, int], dict[str, Any]]]:
         """As the chunks of `dataset`, with the borders from the first token on."""

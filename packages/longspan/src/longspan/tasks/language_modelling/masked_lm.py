@@ -129,7 +129,7 @@ class MaskedLM(CorpusTask):
             **options,
         )
 
-    def streamed_chunks(
+    def _streamed_chunks(
         self, corpora: Sequence[Corpus], tokenizer: Any, *, seed: int, limit: int | None
     ) -> tuple[Callable[[], Iterator[Any]], Callable[[Any, int], dict[str, Any]]]:
         """As the chunks of `dataset`; masks depend on the seed and the number of a row."""
