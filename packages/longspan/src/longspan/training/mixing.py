@@ -62,7 +62,7 @@ def epoch_of(lengths: Sequence[int], drawn: Iterator[np.ndarray], *, stopping_st
     combine = min if stopping_strategy == "first_exhausted" else max
     while (ends < 0).all() if combine is min else (ends < 0).any():
         block = next(drawn)
-        for source in np.flatnonzero(ends < 0):
+        for source in np.flatnonzero(ends < 0).tolist():
             places = np.flatnonzero(block == source)
             left = lengths[source] - counts[source]
             if len(places) >= left:
