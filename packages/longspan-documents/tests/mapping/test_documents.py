@@ -36,6 +36,18 @@ def test_summaries_are_those_of_single_calls(rows: Rows, write_lines: Write, rea
         assert row["error"] is None
 
 
+@pytest.mark.parametrize("name", ["article_text", "raw_content", "body"])
+def test_columns_of_training_data_are_known(name: str, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
+    """A text, and a list of sentences, which is read as lines; a row without any is an error of that row."""
+    sentences = ["The first result is good.", "The second result is better.", "Nothing else was found."]
+    lines = [{name: sentences, "source": "arXiv"}, {name: [], "source": "arXiv"}]
+    map_documents("summarize", write_lines(lines), tmp_path / "out", sentences=1, workers=0)
+    row, blank = read_parts(tmp_path / "out")
+    assert (row["error"], row[name]) == (None, sentences)
+    assert row["summary"] == longspan.summarize("\n".join(sentences), 1).text
+    assert f"its {name} is blank" in blank["error"]
+
+
 def test_vectors_are_those_of_single_calls(rows: Rows, read_parts: Read, tmp_path: Path) -> None:
     table = pa.table({"id": [row["id"] for row in rows], "body": [row["text"] for row in rows]})
     parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=7)

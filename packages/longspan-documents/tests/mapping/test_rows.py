@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from longspan import InputError
+from longspan.data.fields import ROW_FIELDS
 from longspan_documents.mapping.inputs import find_inputs
 from longspan_documents.mapping.job import STRIDE, Job, rows_of_part
 from longspan_documents.mapping.rows import RowReader, plan_tables, schema_text, text_column
@@ -142,6 +143,18 @@ def test_the_column_of_texts() -> None:
     assert text_column(schema, "body", ("text",)) == "body"
     with pytest.raises(InputError, match="no column content or article in the inputs; there is body, text, id"):
         text_column(schema, None, ("content", "article"))
+
+
+def test_the_column_may_hold_lists_of_texts() -> None:
+    """As the papers of Cohan et al. 2018 do, whose article_text is a list of sentences."""
+    sentences = pa.list_(pa.string())
+    schema = pa.schema([("text", pa.int64()), ("article_text", sentences), ("parts", pa.large_list(sentences))])
+    assert text_column(schema, None, ROW_FIELDS) == "article_text"  # the first that holds texts
+    assert text_column(schema, "parts", ROW_FIELDS) == "parts"
+    with pytest.raises(InputError, match="text_field 'text' holds int64 and no texts"):
+        text_column(schema, "text", ROW_FIELDS)
+    with pytest.raises(InputError, match=r"text_field 'text' holds list<.*int64> and no texts"):
+        text_column(pa.schema([("text", pa.list_(pa.int64()))]), None, ROW_FIELDS)
 
 
 @pytest.mark.parametrize(("total", "rows"), [(0, 8), (300, 8), (2049, 16), (100_000, 392), (10**7, 512)])

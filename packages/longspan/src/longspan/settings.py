@@ -346,9 +346,13 @@ _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 def _union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
     if value is None and type(None) in choices:
         return None
-    lists = [choice for choice in choices if get_origin(choice) in (tuple, list)]
+    fitting = choices
+    if isinstance(value, list | tuple):
+        fitting = [choice for choice in choices if get_origin(choice) in (tuple, list)]
+    elif isinstance(value, dict):  # so that the error is that of its keys
+        fitting = [choice for choice in choices if is_dataclass(choice)]
     errors = []
-    for choice in lists if lists and isinstance(value, (list, tuple)) else choices:
+    for choice in fitting or choices:
         if choice is type(None):
             continue
         try:

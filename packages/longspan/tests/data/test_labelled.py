@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from longspan.data.fields import ROW_FIELDS
 from longspan.data.labelled import (
     PARTS,
     clean,
@@ -156,7 +157,8 @@ def test_synthetic_rows_repeat() -> None:
         ({"label": "a"}, "no column text, document"),
         ({"text": "words"}, "name the one of the labels in task.label_field"),
         ({"text": "  ", "label": "a"}, "the text is blank"),
-        ({"text": ["words"], "label": "a"}, "the text is a list"),
+        ({"text": {"a": "words"}, "label": "a"}, "the text is a dict"),
+        ({"text": ["words", 3], "label": "a"}, "the text holds an int; it must be a text or a list of texts"),
         ({"text": "words", "label": None}, "the label is null"),
         ({"text": "words", "label": ""}, "the label is blank"),
         ({"text": "words", "label": 0.5}, "the label is a float"),
@@ -199,3 +201,12 @@ def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"0_7\.txt is not UTF-8 .* skip passes over"):
         list(read_labelled(folder, "test"))
     assert len(list(read_labelled(folder, "test", on_error="skip"))) == 38
+
+
+@pytest.mark.parametrize("name", ROW_FIELDS)
+def test_every_known_name_of_a_text_is_read(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    lines = [{name: "one text", "label": 1, "origin": "x"}, {name: ["two", ["parts"]], "label": 2, "origin": "x"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [row.text for row in read_labelled(file)] == ["one text", "two\nparts"]
+    assert [text for _, text in read_texts(file)] == ["one text", "two\nparts"]

@@ -50,7 +50,8 @@ def curve() -> Callable[[Path], list[tuple[Any, ...]]]:
     def read(folder: Path) -> list[tuple[Any, ...]]:
         history = json.loads((folder / "metrics.json").read_text())["history"]
         names = ("step", "loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "eval_loss")
-        return [tuple(entry.get(name, 0.0) for name in names) for entry in history if "train_runtime" not in entry]
+        steps = [entry for entry in history if not {"train_runtime", "packed_rows"} & entry.keys()]
+        return [tuple(entry.get(name, 0.0) for name in names) for entry in steps]
 
     return read
 

@@ -87,6 +87,7 @@ SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_token
 SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
 STAGED = ["stages=[{}, {task.max_tokens: /2, optimisation.learning_rate: /2}]", "optimisation.steps=2"]
 STAGED += ["task.max_tokens=60"]
+STREAMED = ["data.streaming=true", "data.shuffle_buffer=3", "tokenizer.rows=2"]
 RUNS: dict[str, tuple[list[str], float]] = {
     "halves": ([], 1e-4),
     "stages": (STAGED, 1e-4),
@@ -97,6 +98,8 @@ RUNS: dict[str, tuple[list[str], float]] = {
     "a mean over sentences": ([*FEW, SENTENCES], 1e-5),
     "micro-batches of two": ([*FEW, SENTENCES, "optimisation.micro_batch_size=2"], 1e-5),
     "one row for two": ([*FEW, SENTENCES, "data.train_rows=1"], 1e-5),
+    "streamed chunks": ([*STREAMED, "data.train=[{from: synthetic, weight: 3}, {from: synthetic, weight: 1}]"], 1e-4),
+    "streamed rows": ([*FEW, *SUMMARIES, *STREAMED], 1e-5),
 }
 """What changes in the recipe, and how near the losses of two processes must come to those of one."""
 IN_TURN = """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.characters import counted
-from longspan.data.labelled import TEXT_FIELDS
+from longspan.data.fields import ROW_FIELDS
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
@@ -112,7 +112,8 @@ def map_documents(
         workers: number of processes; None starts one for each processor (of the cluster, with Ray). 0 works in this
             process, which a document may crash.
         threads: number of threads of each worker.
-        text_field: the column of the texts; None takes the first of text, document, content, article, … that exists.
+        text_field: the column of the texts, or lists of texts, which are joined as lines; None takes the first one of
+            `longspan.data.fields.ROW_FIELDS` (text, document, content, article, …).
         prefix: prefix of the names of added columns.
         part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
         report: called repeatedly with the progress.
@@ -225,7 +226,7 @@ def _planned(asked: Job, verb: Verb[Any]) -> Job:
         raise InputError(f"encoding is {verb.options.encoding!r}, and tables are UTF-8; leave it out")
     inputs, schema, as_json = plan_tables(asked.inputs)
     check_names(schema.names, added)
-    text = text_column(schema, asked.text_field, TEXT_FIELDS)
+    text = text_column(schema, asked.text_field, ROW_FIELDS)
     missing = next((name for name in verb.reads if name not in schema.names), None)
     if missing is not None:
         raise InputError(f"no column {missing!r}; there is {', '.join(schema.names)}; name another")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.characters import on_one_line
+from longspan.data.fields import joined_text
 from longspan.errors import InputError, is_out_of_memory, last_line, memory_sentence, one_sentence, write_errors
 from longspan.files import flush, temporary
 from longspan_documents.mapping.inputs import arrow, as_local
@@ -172,11 +173,12 @@ def _storable(path: str) -> str:
 
 def _text(batch: Batch, column: str, index: int) -> str:
     try:
-        text = batch.columns[column][index].as_py()
+        value = batch.columns[column][index].as_py()
     except UnicodeDecodeError as error:
         raise InputError(f"its {column} is not UTF-8 at byte {error.start}; save the texts as UTF-8") from None
-    if text is None or not text.strip():
-        raise InputError(f"its {column} is {'missing' if text is None else 'blank'}; give a text with words in it")
+    text = joined_text(value)
+    if not text.strip():
+        raise InputError(f"its {column} is {'missing' if value is None else 'blank'}; give a text with words in it")
     return text
 
 

@@ -359,21 +359,29 @@ def _mended(value: Any) -> Any:
 
 
 def text_column(schema: Any, asked: str | None, usual: Sequence[str]) -> str:
-    """Returns the column of the texts.
+    """Returns the column of the texts, or lists of texts.
 
     Raises:
         InputError: there is none, or it contains no texts.
     """
-    types = arrow("pyarrow.types")
-    name = next((name for name in ([asked] if asked else usual) if name in schema.names), None)
+    names = [name for name in ([asked] if asked else usual) if name in schema.names]
+    name = next((name for name in names if _holds_texts(schema.field(name).type)), next(iter(names), None))
     there = ", ".join(schema.names)
     if name is None:
         wanted = repr(asked) if asked else f"{', '.join(usual[:-1])} or {usual[-1]}"
         raise InputError(f"no column {wanted} in the inputs; there is {there}; name the one of the texts: text_field")
     kind = schema.field(name).type
-    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+    if not _holds_texts(kind):
         raise InputError(f"text_field {name!r} holds {kind} and no texts; there is {there}; name another column")
     return name
+
+
+def _holds_texts(kind: Any) -> bool:
+    """Whether a type is that of texts, or of lists of texts."""
+    types = arrow("pyarrow.types")
+    while types.is_list(kind) or types.is_large_list(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def schema_text(schema: Any) -> str:

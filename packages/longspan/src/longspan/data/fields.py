@@ -18,6 +18,14 @@ Record = dict[str, Any]
 ID_FIELDS = ("id", "article_id", "paper_id", "doc_id", "meeting_id", "episode", "book_id", "uid")
 """Names of id fields in data sets."""
 
+TEXT_FIELDS = ("text", "document", "content", "article", "body", "article_text", "raw_content")
+"""Names of the field with the text of a record, in order of preference."""
+ROW_FIELDS = (*TEXT_FIELDS, "review", "comment", "sentence")
+"""As `TEXT_FIELDS`, in tables of labelled rows, `longspan classify` and `longspan map`; beside a document, these are
+remarks on it."""
+CORPUS_FIELDS = (*TEXT_FIELDS, "source")
+"""As `TEXT_FIELDS`, in corpora, which can be rows of document and summary; in other tables, a source is an origin."""
+
 
 def kind_of(value: Any) -> str:
     """Returns the kind of a JSON value for a message: "null", "a str", "an int"."""
@@ -71,6 +79,19 @@ def texts_in(record: Record, field: str) -> tuple[str, ...]:
     if field not in record:
         raise InputError(f"field {field!r} is missing; the record has {', '.join(sorted(map(str, record)))}")
     raise InputError(f"field {field!r} holds {kind_of(value)} instead of a text or a list of texts")
+
+
+def joined_text(value: Any, field: str = "the text field") -> str:
+    """Returns a text, or the texts of a list, or of lists in it, as lines; null is empty. Raises `InputError` for any
+    other value.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(joined_text(item, field) for item in value)
+    raise InputError(f"{field} holds {kind_of(value)}; it must be a text or a list of texts")
 
 
 def objects_in(record: Record, field: str) -> list[Any]:

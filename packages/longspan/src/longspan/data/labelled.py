@@ -23,7 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
-from longspan.data.fields import Record, Skipped, check_on_error, kind_of, name_of, parsed, without_remedy
+from longspan.data.fields import (
+    ROW_FIELDS,
+    Record,
+    Skipped,
+    check_on_error,
+    joined_text,
+    kind_of,
+    name_of,
+    parsed,
+    without_remedy,
+)
 from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
 from longspan.data.sources import ALIASES, DataSet, Kind, read
 from longspan.data.tables import RECORDS, read_records, unit_of
@@ -194,7 +204,6 @@ def _note(folder: Path, what: str) -> None:
     logger.warning("%s %s", folder, what)
 
 
-TEXT_FIELDS = ("text", "document", "content", "article", "body", "review", "comment", "sentence")
 LABEL_FIELDS = ("label", "labels", "class", "category", "target", "sentiment", "polarity", "topic")
 
 
@@ -230,7 +239,7 @@ def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str,
 
     Args:
         path: the file.
-        text_field: the text column; None uses the first existing one of `TEXT_FIELDS`.
+        text_field: the text column; None uses the first existing one of `ROW_FIELDS`.
 
     Raises:
         InputError: the file cannot be read; a row has no text (when it is reached; the message has file and line).
@@ -260,7 +269,7 @@ def read_labelled(
         data: a CSV, TSV, JSON Lines or Parquet file, a folder with files of the split, a folder of label folders, the
             name of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
         split: the split of a folder or a named data set; a single file is read for every split, unless `by_hash`.
-        text_field: the text column; None uses the first existing one of `TEXT_FIELDS`.
+        text_field: the text column; None uses the first existing one of `ROW_FIELDS`.
         label_field: the label column; None uses the first existing one of `LABEL_FIELDS`.
         by_hash: divide a single file into splits by a hash of the text (80/10/10).
         limit: maximum number of rows.
@@ -298,7 +307,8 @@ def read_labelled(
 
 def _text(record: Record, chosen: str | None, option: str = "task.text_field") -> str:
     """Returns the text of a record; raises `InputError` if there is none."""
-    text = record[_field(record, chosen, TEXT_FIELDS, option)]
+    text = record[_field(record, chosen, ROW_FIELDS, option)]
+    text = joined_text(text, "the text") if isinstance(text, list) else text
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"the text is {'blank' if isinstance(text, str) else kind_of(text)}; give words to read")
     return check_characters(text, "the text")

@@ -41,6 +41,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowStream:
+    """Training rows that are read while the model trains."""
+
+    rows: Callable[[], Iterator[Any]]
+    """Starts a pass over the rows, in their order, before features that cost time are computed."""
+    features: Callable[[Any, int], dict[str, Any]]
+    """Returns what the collator needs of a row, and of its number in the training."""
+    identity: Any = None
+    """Plain data that change with the contents; a resumed run must have the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metrics:
     """The available scores, for selecting the best checkpoint (`optimisation.best_by`) besides the loss."""
 
@@ -99,7 +111,8 @@ class Task(Protocol):
     """Whether evaluation calls `model.generate`, so that a recipe's `generation` section has an effect."""
     counts_rows: ClassVar[bool] = True
     """Whether `read` returns one row per document; False if it returns sources that are streamed later."""
-
+    streams: ClassVar[bool] = False
+    """Whether training rows can be read while the model trains (`data.streaming`), with `stream`."""
     takes_encoders: ClassVar[bool] = False
     """Whether its model may start from the encoder of an encoder-decoder, without the decoder."""
 
@@ -119,6 +132,14 @@ class Task(Protocol):
         raise `InputError` with file and line.
         """
         ...
+
+    def stream(
+        self, sources: Sequence[str], split: str, limit: int | None, tokenizer: Any, *, seed: int, on_error: str
+    ) -> RowStream:
+        """Returns the training rows of sources, which are located but not read; other arguments as in `read` and
+        `dataset`.
+        """
+        raise NotImplementedError
 
     def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
         """Yields texts to train a tokenizer on."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any, ClassVar, Self
 
 from longspan.data.sources import Kind, find_source
+from longspan.tasks.base import RowStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,31 @@ class RowSource:
         """Returns the source's identity: its name and the sizes of its files."""
         files = find_source(self.source, self.split, self.kind).files
         return asdict(self) | {"files": [[file.name, file.stat().st_size] for file in files]}
+
+
+def streamed_rows(
+    read: Callable[..., Iterable[Any]],
+    features: Callable[[Any], dict[str, Any]],
+    sources: Sequence[str],
+    split: str,
+    limit: int | None,
+    on_error: str,
+) -> RowStream:
+    """Returns the rows of sources in order, at most `limit`, as a stream.
+
+    Args:
+        read: returns an iterator of the rows of a source, with the arguments of `Task.read`; an unknown one raises
+            `InputError` when it is called.
+        features: of a row.
+        sources, split, limit, on_error: as in `Task.stream`.
+    """
+
+    def opened() -> Iterator[Any]:
+        each = [read(source, split, limit, on_error=on_error) for source in sources]
+        return islice(chain.from_iterable(each), limit)
+
+    opened()
+    return RowStream(rows=opened, features=lambda row, _: features(row))
 
 
 def rows_of(sources: Sequence[Any]) -> Iterator[Any]:

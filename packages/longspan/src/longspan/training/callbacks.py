@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +24,9 @@ from transformers import ProgressCallback, TrainerCallback
 from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.imports import require
+from longspan.tasks.packing import packing_of
 from longspan.training.checkpoints import PROCESSES, UNLOGGED, complete_checkpoints, evaluations, memory_file
+from longspan.training.mixing import Mixed
 from longspan.training.processes import largest
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,6 +43,7 @@ SHOWN = {
     "mfu": ("MFU", "{:.1%}"),
     "memory_gib": ("memory", "{:.3g} GiB"),
     "data_wait": ("waiting for data", "{:.0%}"),
+    "documents_per_row": ("documents per row", "{:.3g}"),
 }
 """Key of a log → its label and format, in order; `eval_best` is the score that selects the best checkpoint."""
 
@@ -103,6 +106,41 @@ class ProgressLines(TrainerCallback):
             numbers = ", ".join(f"{label} {text}" for label, text in self.latest.update(args, None).items())
             sys.stderr.write(f"step {state.global_step:,} of {state.max_steps:,}: {numbers or 'no loss logged yet'}\n")
             sys.stderr.flush()
+
+
+class Composition(TrainerCallback):
+    """Logs how the training rows are composed: packing statistics, and the rows of weighted sources.
+
+    Args:
+        trainer: its training data may have `packing()`, see `longspan.tasks.packing`.
+        sources: names of the training sources.
+    """
+
+    def __init__(self, trainer: Any, sources: Sequence[str]) -> None:
+        self.trainer = trainer
+        self.sources = sources
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer; a resumed run has the numbers in its history already."""
+        if state.global_step:
+            return
+        dataset, lines = self.trainer.train_dataset, []
+        if isinstance(dataset, Mixed):
+            drawn = zip(self.sources, dataset.counts(), dataset.lengths.tolist(), strict=True)
+            each = "; ".join(f"{source}: {count:,} of {length:,}" for source, count, length in drawn)
+            lines.append(f"rows drawn in an epoch: {each}")
+        if (packing := packing_of(dataset)) is not None:
+            numbers = packing.numbers()
+            self.trainer.log(numbers)
+            lines.append(PACKED.format(**numbers))
+        if state.is_world_process_zero:
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+PACKED = (
+    "packed rows: {packed_rows:,}, {packed_filled:.1%} filled, {packed_documents_per_row:.3g} documents per row, "
+    "{packed_cut:.1%} of the documents cut"
+)
 
 
 class Borders(TrainerCallback):

@@ -64,7 +64,7 @@ def _facts(recipe: Recipe, metrics: Mapping[str, Any]) -> str:
     lines = {
         "Recipe": f"`{recipe.name}`" + (f": {' '.join(recipe.about.split())}" if recipe.about else ""),
         "Task": f"`{recipe.task.name}`",
-        "Training data": _source(data.train, data.train_split, data.train_rows),
+        "Training data": _source(data.sources("train"), data.train_split, data.train_rows, data.weights),
         "Validation data": _source(data.validation, data.validation_split, data.validation_rows),
         "Steps": f"{last:,}" + (f" in {len(recipe.stages)} stages" if recipe.stages else ""),
         "Optimisation": _optimisation(recipe.optimisation),
@@ -74,14 +74,16 @@ def _facts(recipe: Recipe, metrics: Mapping[str, Any]) -> str:
     return "\n".join(f"- {name}: {text}" for name, text in lines.items())
 
 
-def _source(sources: Sequence[str], split: str, rows: int | None) -> str:
-    limit = "" if rows is None else f", at most {rows:,} rows"
-    return f"{_names(sources)}, split `{split}`{limit}"
+def _source(sources: Sequence[str], split: str, rows: int | None, weights: Sequence[float] = ()) -> str:
+    limit = "" if rows is None else f", at most {rows:,} rows" + (" of each" if weights else "")
+    return f"{_names(sources, weights)}, split `{split}`{limit}"
 
 
-def _names(sources: Sequence[str]) -> str:
-    """Returns the names of sources, without local folders."""
-    return ", ".join(Path(source).name if "/" in source or Path(source).exists() else source for source in sources)
+def _names(sources: Sequence[str], weights: Sequence[float] = ()) -> str:
+    """Returns the names of sources, without local folders, and their shares of the rows."""
+    shares = [f" ({weight / sum(weights):.3g} of the rows)" for weight in weights] or [""] * len(sources)
+    names = (Path(source).name if "/" in source or Path(source).exists() else source for source in sources)
+    return ", ".join(name + share for name, share in zip(names, shares, strict=True))
 
 
 def _optimisation(settings: Optimisation) -> str:

@@ -55,6 +55,8 @@ class Meter(TrainerCallback):
 
     def _reset(self) -> None:
         self.seconds = self.waited = self.tokens = self.work = 0.0
+        self.in_rows = [0.0] * 4
+        """Rows, documents, tokens and places of packed rows."""
 
     def begin(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Begins a step; returns its batches, and counts the time until each is there as waiting."""
@@ -75,10 +77,18 @@ class Meter(TrainerCallback):
         flops = sum(self.flops(*row) for row in rows) if self.flops is not None else 0.0
         return sum(tokens for tokens, _ in rows), flops
 
-    def add(self, tokens: float, flops: float) -> None:
-        """Adds the tokens and model FLOPs of a step, of all processes."""
+    def packed(self, batches: Sequence[Mapping[str, Any]]) -> list[float]:
+        """Returns the numbers of packed rows, of documents and tokens in them, and of their places."""
+        packed = [batch for batch in batches if STAND_IN not in batch and "seq_idx" in batch]
+        tokens = [tokens for batch in packed for tokens, _ in batch[ROWS]]
+        rows = [batch["seq_idx"].shape[0] for batch in packed]
+        return [sum(rows), len(tokens), sum(tokens), sum(batch["seq_idx"].numel() for batch in packed)]
+
+    def add(self, tokens: float, flops: float, packed: Sequence[float] = (0, 0, 0, 0)) -> None:
+        """Adds the tokens and model FLOPs of a step, and the numbers of its packed rows, of all processes."""
         self.tokens += tokens
         self.work += flops
+        self.in_rows = [before + now for before, now in zip(self.in_rows, packed, strict=True)]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by Trainer after every update of the weights."""
@@ -91,7 +101,9 @@ class Meter(TrainerCallback):
         al. 2022, PaLM, arXiv 2204.02311, appendix B): the FLOPs of the forward and backward passes of these tokens,
         without recomputed activations, divided by the peak of all devices in the same time; it is left out if the peak
         or the FLOPs are not known. `memory_gib` is the peak memory of a process so far in GiB, and `data_wait` the
-        share of the time spent waiting for data, both of the process with most.
+        share of the time spent waiting for data, both of the process with most. If rows were packed with documents that
+        do not attend to each other, `documents_per_row` is their mean number, and `filled` the share of the places of
+        these rows that have a token.
         """
         wait = self.waited / self.seconds if self.seconds else 0.0
         memory, wait = largest([peak_memory(args.device) / GIB, wait], args)
@@ -100,6 +112,9 @@ class Meter(TrainerCallback):
             numbers["tokens_per_second"] = self.tokens / self.seconds
             if self.flops is not None and self.peak is not None:
                 numbers["mfu"] = self.work / (self.seconds * self.peak * args.world_size)
+        rows, documents, tokens, places = self.in_rows
+        if places:
+            numbers |= {"documents_per_row": documents / rows, "filled": tokens / places}
         self._reset()
         return numbers
 

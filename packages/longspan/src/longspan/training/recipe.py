@@ -159,6 +159,8 @@ def _check_run(recipe: Recipe) -> None:
     check_schedule(recipe.optimisation)
     if recipe.trainer:
         check_options(recipe.trainer, recipe.optimisation)
+    if recipe.data.streaming:
+        _check_streaming(recipe)
     check_reports(recipe.optimisation.report_to)
     if recipe.optimisation.lora is not None:
         from longspan.training.adapters import check_adapters
@@ -175,6 +177,24 @@ def _check_run(recipe: Recipe) -> None:
 
         for spec in samples(recipe.model.attention):
             attention_config(spec)
+
+
+def _check_streaming(recipe: Recipe) -> None:
+    """Raises `InputError` for what needs a pass over the rows before training."""
+    if not recipe.task.streams:
+        raise InputError(
+            f"data.streaming is true, but {recipe.task.name} needs all of its rows before it trains; leave it out"
+        )
+    if recipe.optimisation.steps is None:
+        raise InputError(
+            "data.streaming is true, so that the number of rows is not known before the end of an epoch; give "
+            "optimisation.steps, and set epochs to null"
+        )
+    if recipe.tokenizer.train is not None and recipe.tokenizer.rows is None:
+        raise InputError(
+            "tokenizer.train reads all rows before training, and data.streaming is true; set tokenizer.rows, the "
+            "number of the first rows to train it on, or tokenizer.from"
+        )
 
 
 def _check_new(recipe: Recipe, task: Any) -> None:

@@ -23,6 +23,8 @@ SMOKE = {
     "data.validation": "synthetic",
     "data.train_rows": 12,
     "data.validation_rows": 3,
+    "data.stopping_strategy": "all_exhausted",
+    "data.streaming": False,
     "optimisation.epochs": None,
     "optimisation.steps": 4,
     "optimisation.batch_size": 2,

@@ -36,6 +36,10 @@ CHANGEABLE = (
     *(f"{SECTION}.{name}" for name in UNIMPORTANT),
 )
 """Keys that may differ when a run is resumed, because they can only change random draws of dropout."""
+MIXED = "mixed"
+"""Folder of the files of weighted sources."""
+STREAM = "stream.json"
+"""File with the identity of sources that are read while the model trains."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")
 """Keys that may be increased when a run is resumed, if the completed part would have been the same."""
 INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")
@@ -46,6 +50,8 @@ PREPARED = (
     "tokenizer",
     *RANDOM,
     "tensorboard",
+    MIXED,
+    STREAM,
     *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
 )
 """Files that a run writes into its folder before the first step."""
@@ -121,6 +127,23 @@ def record(folder: Path, recipe: Recipe) -> None:
     write_whole(
         {folder / RECIPE: write_yaml(to_plain(recipe)), folder / ENVIRONMENT: json.dumps(environment(), indent=2)}
     )
+
+
+def check_identity(file: Path, identity: Any) -> None:
+    """Writes the identity of the sources of a run, or checks that it is the same as when the run was begun.
+
+    Raises:
+        InputError: it is another one, with which the resumed run would see other rows.
+    """
+    text = json.dumps(identity)
+    if not file.exists():
+        write_whole({file: text})
+    elif file.read_text(encoding="utf-8") != text:
+        raise InputError(
+            f"the sources of data.train have changed since the run in {str(file.parent)!r} was begun, so it cannot go "
+            f"on with the same rows; put back what has changed, remove {file.name} there to go on with what there is "
+            "now, or give another --output"
+        )
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -15,6 +15,7 @@ from longspan.settings import (
     NewTokens,
     Range,
     Split,
+    Whole,
     check,
     show,
 )
@@ -37,11 +38,27 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightedSource:
+    """A source of training rows that is mixed with others."""
+
+    source: Source = field(metadata={"key": "from"})
+    """Name or path."""
+    weight: Annotated[float, Range(above=0, maximum=1e9)]
+    """Its share of the rows, relative to the weights of the other sources."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
     """The data sets: names (folders of LONGSPAN_DATA), paths, or `synthetic`."""
 
-    train: tuple[Source, ...]
-    """Training data."""
+    train: tuple[Source | WeightedSource, ...]
+    """Training data: names or paths, read in order and shuffled together; or mappings such as {from: a.jsonl,
+    weight: 3}, from which each next row is drawn with a probability proportional to the weight. Rows are those
+    that the model trains on: for a corpus, chunks.
+    """
     validation: tuple[Source, ...]
     """Validation data, which selects the best checkpoint."""
     train_split: Split = "train"
@@ -49,18 +66,56 @@ class Data:
     validation_split: Split = "validation"
     """Part for validation."""
     train_rows: Count | None = None
-    """Use only this many training rows (the first ones, over all sources in order)."""
+    """Use only this many training rows (the first ones, over all sources in order; of each source, with weights)."""
     validation_rows: Count | None = None
     """Use only this many validation rows."""
     on_error: Literal["raise", "skip"] = "raise"
     """Handling of corrupt rows: `raise` stops with the line number, `skip` skips them and logs their number."""
+    stopping_strategy: Literal["all_exhausted", "first_exhausted"] = "all_exhausted"
+    """End of an epoch over weighted sources, as in `datasets.interleave_datasets`: `all_exhausted`, when every row of
+    every source was drawn, where an exhausted source starts again in a new order; `first_exhausted`, with the last row
+    of the source that is exhausted first.
+    """
+
+    streaming: bool = False
+    """Read the training rows while the model trains, without a pass over them before; needs `optimisation.steps`."""
+    shuffle_buffer: Whole = 1000
+    """With `streaming`: rows in memory, of each weighted source, among which the next one is drawn; 0 keeps the order
+    of the sources.
+    """
 
     def __post_init__(self) -> None:
-        """Raises `InputError` for values out of range, and without data."""
+        """Raises `InputError` for values out of range, without data, and if only some sources have a weight."""
         check(self)
         for part in ("train", "validation"):
             if not getattr(self, part):
                 raise InputError(f"data.{part} names nothing; give a data set, a file or 'synthetic'")
+        plain = [index for index, source in enumerate(self.train) if isinstance(source, str)]
+        if plain and len(plain) < len(self.train):
+            raise InputError(
+                f"data.train[{plain[0]}] is {show(self.train[plain[0]])}, without a weight, and other sources have "
+                "one; write it as {from: …, weight: 1}, or leave out all weights"
+            )
+        if plain and self.stopping_strategy != "all_exhausted":
+            raise InputError(
+                f"data.stopping_strategy is {self.stopping_strategy!r}, but the sources of data.train have no weights; "
+                "give each one a weight, or leave it out"
+            )
+
+        if self.streaming and self.stopping_strategy != "all_exhausted":
+            raise InputError(
+                f"data.stopping_strategy is {self.stopping_strategy!r}, but with data.streaming a source that ends is "
+                "read again, and there are no epochs; leave one of them out"
+            )
+
+    def sources(self, part: Literal["train", "validation"]) -> tuple[str, ...]:
+        """Returns the names and paths of a part."""
+        return tuple(source if isinstance(source, str) else source.source for source in getattr(self, part))
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The weights of the training sources; empty if they are read in order."""
+        return tuple(source.weight for source in self.train if isinstance(source, WeightedSource))
 
 
 @dataclass(frozen=True, kw_only=True)

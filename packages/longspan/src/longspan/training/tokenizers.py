@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,15 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 """In BART's order, so that their ids are 0, 1, 2 and 3, the defaults of `LongspanConfig`."""
 
 
-def tokenizer_of(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
-    """Returns the experiment's tokenizer, saved in `folder/tokenizer` so that a resumed run uses the same one."""
+def tokenizer_of(recipe: Recipe, task: Any, parts: Sequence[list[Any]], folder: Path) -> Any:
+    """Returns the experiment's tokenizer, saved in `folder/tokenizer` so that a resumed run uses the same one; `parts`
+    are the training rows, of each weighted source.
+    """
     place = folder / "tokenizer"
     if not place.exists():
         size = 512 if recipe.model.source in RANDOM else recipe.tokenizer.train
         if size is not None:
-            texts = _corpus(task, rows, recipe.tokenizer.rows)
+            texts = _corpus(task, parts, recipe.tokenizer.rows)
             trained = train_words if recipe.tokenizer.words else train_tokenizer
             tokenizer = trained(texts, size, simplify=recipe.tokenizer.simplify)
         else:
@@ -70,15 +72,20 @@ def _steps(normalizer: Any) -> list[Any]:
     return plain["normalizers"] if plain["type"] == "Sequence" else [plain]
 
 
-def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
+def _corpus(task: Any, parts: Sequence[list[Any]], count: int | None) -> Iterator[str]:
     """Yields the texts of all rows, or of about `count` of them, sampled evenly."""
     if count is None:
-        return task.corpus(rows)
+        return _texts(task, parts)
     if task.counts_rows:
-        return task.corpus(rows[:: max(1, len(rows) // count)])
+        step = max(1, sum(map(len, parts)) // count)
+        return _texts(task, [rows[::step] for rows in parts])
     # Streamed sources are read twice, since the number of documents is only known afterwards.
-    documents = sum(1 for _ in task.corpus(rows))
-    return islice(task.corpus(rows), 0, None, max(1, documents // count))
+    documents = sum(1 for _ in _texts(task, parts))
+    return islice(_texts(task, parts), 0, None, max(1, documents // count))
+
+
+def _texts(task: Any, parts: Sequence[list[Any]]) -> Iterator[str]:
+    return chain.from_iterable(task.corpus(rows) for rows in parts)
 
 
 def train_tokenizer(

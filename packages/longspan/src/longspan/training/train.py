@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformers import set_seed
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
@@ -64,6 +64,8 @@ from longspan.training.trainer import RecipeTrainer, make_trainer
 logger = logging.getLogger(__name__)
 
 STAGE_FOLDER = "stages"
+OF_RANDOM = 1000
+"""Rows of a stream for the tokenizer of a random model."""
 OWN = (run_folder.RECIPE, run_folder.METRICS, run_folder.ENVIRONMENT)
 """Files of a stage that are not copied to the whole run."""
 
@@ -78,7 +80,8 @@ class TrainResult:
     """The scores of the best checkpoint on the validation rows."""
     history: list[dict[str, Any]]
     """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, the numbers of
-    `longspan.training.meter.Meter.report`, `num_input_tokens_seen`, and `eval_…` entries, each with its `step`.
+    `longspan.training.meter.Meter.report`, `num_input_tokens_seen`, and `eval_…` entries, each with its `step`; at step
+    0, the packing statistics of a corpus (`longspan.tasks.packing.Packing.numbers`).
     """
 
 
@@ -212,10 +215,11 @@ def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainRe
 def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     check_start(recipe.model, recipe.tokenizer)
     task = recipe.task
-    rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
-    task = task.of_rows(rows[0])
+    parts = load_first(recipe, task, stage.shared) if recipe.data.streaming else load_parts(task, recipe.data)
+    rows = parts, load_rows(task, recipe.data, "validation")
+    task = task.of_rows(() if recipe.data.streaming else [row for part in parts for row in part])
     with on_main_process_first():
-        tokenizer = tokenizer_of(recipe, task, rows[0], stage.shared)
+        tokenizer = tokenizer_of(recipe, task, parts, stage.shared)
         source: str | Path | None = recipe.model.source
         if source in RANDOM:
             source = stage.shared / source
@@ -274,12 +278,38 @@ def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None,
     return teacher, model
 
 
-def load_rows(task: Any, data: Data, part: str) -> list[Any]:
+def load_parts(task: Any, data: Data) -> list[list[Any]]:
+    """Returns the training rows of each weighted source; without weights, those of all sources as one part.
+
+    Raises `InputError` if a source is unknown or has no rows.
+    """
+    if not data.weights:
+        return [load_rows(task, data, "train")]
+    parts = []
+    for index, source in enumerate(data.sources("train")):
+        parts.append(list(task.read(source, data.train_split, data.train_rows, on_error=data.on_error)))
+        if not parts[-1]:
+            raise InputError(f"data.train[{index}] is {source!r} and gives no rows to draw from; leave it out")
+    return parts
+
+
+def load_first(recipe: Recipe, task: Any, folder: Path) -> list[list[Any]]:
+    """Returns the first training rows of each source of a stream, to train a tokenizer on, if none is in the folder."""
+    data = recipe.data
+    if (recipe.tokenizer.train is None and recipe.model.source not in RANDOM) or (folder / "tokenizer").exists():
+        return []
+    count = recipe.tokenizer.rows or OF_RANDOM
+    count = count if data.train_rows is None else min(count, data.train_rows)
+    parts = [task.read(source, data.train_split, count, on_error=data.on_error) for source in data.sources("train")]
+    return [list(rows) for rows in parts]
+
+
+def load_rows(task: Any, data: Data, part: Literal["train", "validation"]) -> list[Any]:
     """Returns the rows of `part` ("train" or "validation"), all sources in order, up to the recipe's limit.
 
     Raises `InputError` if a source is unknown, or if there are no rows that the task can use.
     """
-    sources, split, limit = (getattr(data, name) for name in (part, f"{part}_split", f"{part}_rows"))
+    sources, split, limit = data.sources(part), getattr(data, f"{part}_split"), getattr(data, f"{part}_rows")
     rows: list[Any] = []
     for source in sources:
         left = limit if limit is None or not task.counts_rows else limit - len(rows)
@@ -353,9 +383,15 @@ def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str)
 
 @contextmanager
 def _readers_alive(recipe: Recipe) -> Iterator[None]:
-    """Raises `InputError` if a data loading process was killed, which PyTorch can raise anywhere."""
+    """Raises `InputError` if a data loading process was killed, which PyTorch can raise anywhere; those that such a
+    process raises are raised without its traceback, which PyTorch puts before their sentence.
+    """
     try:
         yield
+    except InputError as error:
+        if not str(error).startswith("Caught InputError in DataLoader worker"):
+            raise
+        raise InputError(str(error).rpartition("InputError: ")[2].strip()) from error
     except RuntimeError as error:
         if not str(error).startswith("DataLoader worker (pid"):
             raise

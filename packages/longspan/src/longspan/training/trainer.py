@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from longspan.tasks.predicting import without_padding
 from longspan.training.arguments import EXPECTED, refusal, trainer_arguments
 from longspan.training.callbacks import (
     Borders,
+    Composition,
     CutEachGradient,
     Progress,
     ProgressLines,
@@ -36,8 +37,18 @@ from longspan.training.callbacks import (
 )
 from longspan.training.checkpoints import MEMORY, PROCESSES, CompleteCheckpoints, read_unlogged
 from longspan.training.meter import ROWS, Meter, peak_flops, row_flops, with_rows
-from longspan.training.processes import STAND_IN, StandIns, even_batches, mean_over, on_main_process_first
+from longspan.training.mixing import Mixed
+from longspan.training.processes import (
+    STAND_IN,
+    StandIns,
+    even_batches,
+    is_main_process,
+    mean_over,
+    on_main_process_first,
+)
 from longspan.training.recipe import Recipe
+from longspan.training.run_folder import MIXED, STREAM, check_identity
+from longspan.training.streaming import streamed
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +93,7 @@ class RecipeTrainer(Trainer):
 
     def _get_train_sampler(self, *arguments: Any, **options: Any) -> Any:
         """As Trainer's, in random order; data sets with an order of their own keep it."""
-        if getattr(self.train_dataset, "in_order", False):
+        if any(getattr(self.train_dataset, name, False) for name in ("in_order", "is_shuffled")):
             return SequentialSampler(self.train_dataset)  # pyright: ignore[reportArgumentType]
         return super()._get_train_sampler(*arguments, **options)
 
@@ -102,15 +113,16 @@ class RecipeTrainer(Trainer):
         """
         samples, items = super().get_batch_samples(self.meter.begin(epoch_iterator), num_batches, device)
         tokens, flops = self.meter.counts(samples)
+        packed = self.meter.packed(samples)
         if self.args.world_size > 1 and samples:
             real = sum(STAND_IN not in batch for batch in samples)
-            sums = torch.tensor([real, tokens, flops], dtype=torch.float64, device=self.args.device)
+            sums = torch.tensor([real, tokens, flops, *packed], dtype=torch.float64, device=self.args.device)
             reduced: Any = self.accelerator.reduce(sums, reduction="sum")
-            real, tokens, flops = reduced.tolist()
+            real, tokens, flops, *packed = reduced.tolist()
             self.share = real / (len(samples) * self.args.world_size)
             if self.row_group is not None:  # whose processes have counted the same rows
                 tokens, flops = (count / get_world_size(self.row_group) for count in (tokens, flops))
-        self.meter.add(tokens, flops)
+        self.meter.add(tokens, flops, packed)
         self.state.num_input_tokens_seen += int(tokens)
         return samples, items
 
@@ -268,14 +280,17 @@ def make_trainer(
     cache: Path,
     kind: type[RecipeTrainer] = RecipeTrainer,
 ) -> Any:
-    """Returns the Trainer of a recipe, of class `kind`; `rows` are the training and the validation rows, `folder` is
-    the output folder, `teacher` is that of `Task.teacher`, and data sets store their files in `cache`.
+    """Returns the Trainer of a recipe, of class `kind`; `rows` are the training rows, of each weighted source, and the
+    validation rows, `folder` is the output folder, `teacher` is that of `Task.teacher`, and data sets store their files
+    in `cache`.
     """
     use_cache = model.config.use_cache
+    parts, validation_rows = rows
+    options = {"tokenizer": tokenizer, "seed": recipe.optimisation.seed}
     with on_main_process_first():  # the first process writes the files of data sets in the folder
         datasets = [
-            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=cache)
-            for some, training in zip(rows, (True, False), strict=True)
+            training_data(recipe, task, parts, cache, **options),
+            task.dataset(validation_rows, training=False, folder=cache, **options),
         ]
     if hasattr(datasets[0], "set_batch_size"):
         datasets[0].set_batch_size(recipe.optimisation.batch_size)
@@ -293,7 +308,7 @@ def make_trainer(
     try:
         trainer = kind(
             task,
-            rows[1],
+            validation_rows,
             finite,
             teacher,
             model=model,
@@ -321,6 +336,7 @@ def make_trainer(
         trainer.remove_callback(plain)
     for callback in (
         trainer.meter,
+        Composition(trainer, recipe.data.sources("train")),
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *reports(recipe.optimisation.report_to, folder),
@@ -331,6 +347,33 @@ def make_trainer(
     # Trainer disables the cache in the configuration, which is saved; decoding needs it.
     model.config.use_cache = use_cache
     return trainer
+
+
+def training_data(recipe: Recipe, task: Any, parts: Sequence[Any], cache: Path, **options: Any) -> Any:
+    """Returns the training data set of a task, the mixture of those of weighted sources, or the stream of either.
+
+    Raises:
+        InputError: the rows of a task go on from one to the next; errors of the task.
+    """
+    data, settings = recipe.data, recipe.optimisation
+    if data.streaming:
+        assert settings.steps is not None
+        stream = streamed(task, data, rows=settings.steps * settings.batch_size, **options)
+        if is_main_process():
+            check_identity(cache / STREAM, stream.identity)
+        return stream
+    if not data.weights:
+        return task.dataset(parts[0], training=True, folder=cache, **options)
+    datasets = [
+        task.dataset(rows, training=True, folder=cache / MIXED / str(number), **options)
+        for number, rows in enumerate(parts, 1)
+    ]
+    if getattr(datasets[0], "in_order", False):
+        raise InputError(
+            f"data.train has weights, but the segments of {task.name} go on from row to row and cannot be mixed; leave "
+            "the weights out, or train a language_model"
+        )
+    return Mixed(datasets, data.weights, stopping_strategy=data.stopping_strategy, seed=settings.seed)
 
 
 def check_padding_free(model: Any, dataset: Any) -> None:

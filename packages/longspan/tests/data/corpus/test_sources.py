@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from longspan.data.corpus.sources import PIECE, Corpus
+from longspan.data.fields import CORPUS_FIELDS
 from longspan.errors import InputError
 
 DOCUMENTS = ["One two three.\nFour.", "Five — six.", "Seven\n\neight"]
@@ -191,3 +192,20 @@ def test_other_mistakes(tmp_path: Path) -> None:
         Corpus(source=str(tmp_path / "empty"))
     with pytest.raises(InputError, match="text_unit='page' is unknown"):
         Corpus(source=str(tmp_path), text_unit="page")
+
+
+@pytest.mark.parametrize("name", CORPUS_FIELDS)
+def test_every_known_name_of_a_text_is_read(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"id": 1, name: ["one", "two"]}) + "\n")
+    assert list(Corpus(source=str(file)).texts()) == ["one\ntwo"]
+
+
+def test_a_remark_is_not_the_text(tmp_path: Path) -> None:
+    """As arXiv's comments beside the sections of a paper, and an origin beside a text."""
+    file = tmp_path / "rows.jsonl"
+    sections = [{"title": "Results", "text": ["They are good."]}]
+    lines = [{"title": "T", "sections": sections, "abstract": ["Good."], "licence": "CC0", "comment": "12 pages"}]
+    lines += [{"source": "GitHub", "raw_content": "The text."}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert list(Corpus(source=str(file)).texts()) == ["Results\n\nThey are good.", "The text."]

@@ -45,9 +45,9 @@ def files(tmp_path: Path) -> Ragged:
 
 def _chunks(files: Ragged, *, between: int | None = None, seed: int | None = 3, max_tokens: int = 13) -> MaskedChunks:
     return MaskedChunks(
-        files,
-        _masking(),
-        np.array([0, 1, 2, 3, 4]),
+        files=files,
+        masking=_masking(),
+        special_ids=np.array([0, 1, 2, 3, 4]),
         before=[0],
         after=[2],
         between=between,

@@ -22,16 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from longspan.characters import check_characters, counted
-from longspan.data.fields import Skipped, kind_of
+from longspan.data.fields import CORPUS_FIELDS, Skipped, joined_text
 from longspan.data.jsonl import UNREADABLE, check_regular, lines_of, open_bytes, unreadable
 from longspan.data.sources import split_of
 from longspan.data.tables import open_parquet, read_records
 from longspan.data.zipped import DAMAGED, PACKED
 from longspan.errors import InputError
 from longspan.imports import require
-
-TEXT_FIELDS = ("text", "content", "document", "body", "article", "article_text", "source", "raw_content")
-"""Names of text fields, in order of preference."""
 
 READ = 1 << 18
 """Characters read at once."""
@@ -110,7 +107,7 @@ def hub_documents(
 
 def text_of(record: dict[str, Any], field: str | None) -> Any:
     """Returns the document of a record: its text field, or the document field of a summarisation layout."""
-    if field is None and not any(record.get(name) for name in TEXT_FIELDS):
+    if field is None and not any(record.get(name) for name in CORPUS_FIELDS):
         from longspan.data.documents import Choice
         from longspan.data.summaries.readers import detect_layout, parse_record
 
@@ -128,7 +125,7 @@ def field_of(names: list[str], field: str | None, place: str, record: dict[str, 
         if field not in names:
             raise InputError(f"{place} has no field {field!r}; it has {', '.join(names[:12])}")
         return field
-    known = [name for name in TEXT_FIELDS if name in names]
+    known = [name for name in CORPUS_FIELDS if name in names]
     full = [name for name in known if record is None or record[name]]
     if not known:
         raise InputError(f"{place} has no field known to hold text; name it as text_field: {', '.join(names[:12])}")
@@ -139,24 +136,13 @@ def _checked_texts(values: Iterable[tuple[int, Callable[[], Any]]], place: str, 
     """Yields the texts returned by the numbered calls; errors go to `skipped` with their place."""
     for number, value in values:
         try:
-            text = check_characters(_joined(value()), "the text")
+            text = check_characters(joined_text(value()), "the text")
         except UnicodeDecodeError as error:
             skipped.add(number, InputError(f"{place} {number}: not UTF-8 at byte {error.start}; repair the text"))
         except InputError as error:
             skipped.add(number, InputError(f"{place} {number}: {error}"))
         else:
             yield text
-
-
-def _joined(value: Any) -> str:
-    """Joins a text, or nested lists of texts as lines; null is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "\n".join(_joined(item) for item in value)
-    raise InputError(f"the text field holds {kind_of(value)}; it must be a text or a list of texts")
 
 
 def _read_file(path: Path, parts: Callable[[io.TextIOWrapper], Iterable[str]]) -> Iterator[str]:

@@ -56,7 +56,7 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
             Writer(partial, {TOKENS: "<u2" if len(tokenizer) <= 1 << 16 else "<u4"}) as writer,
             progress_bar(doing="tokenising", unit=" tokens", unit_scale=True) as bar,
         ):
-            for ids, piece, is_last in _encoded(pieces, tokenizer):
+            for ids, piece, is_last in encoded(pieces, tokenizer):
                 writer.extend(**{TOKENS: ids})
                 characters += len(piece)
                 size += len(piece.encode(errors="surrogatepass"))
@@ -73,7 +73,7 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
     return make_once(folder, fingerprint, fill, other="another corpus, or by another tokenizer")
 
 
-def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], str, bool]]:
+def encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], str, bool]]:
     """Yields the ids of each piece, the piece, and whether it ends a document."""
     for batch in _batches(pieces):
         texts = [piece for piece, _ in batch]
@@ -92,6 +92,45 @@ def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[tuple[str, boo
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def token_blocks(
+    corpora: Sequence[Corpus], tokenizer: Any, *, limit: int | None, separator: int | None = None
+) -> Iterator[np.ndarray]:
+    """Yields the token ids of corpora without storing them, in blocks `(2, T)` int64 of at most a piece of a document:
+    ids, and the number of the document of each.
+
+    Args:
+        corpora: sources, in order.
+        tokenizer: of transformers; its special tokens are not added.
+        limit: maximum number of documents, over all sources.
+        separator: the id before each document; None for none.
+    """
+    document, begins = 0, True
+    for ids, _, is_last in encoded(chain.from_iterable(corpus.pieces() for corpus in corpora), tokenizer):
+        if begins and separator is not None:
+            ids = [separator, *ids]
+        if ids:
+            yield np.stack([np.asarray(ids, dtype=np.int64), np.full(len(ids), document)])
+        document, begins = document + is_last, is_last
+        if document == limit:
+            return
+
+
+def windows(blocks: Iterable[np.ndarray], *, size: int, step: int) -> Iterator[np.ndarray]:
+    """Yields the columns `size` at a time, every `step` ones, of all blocks `(N, T)` together; the last window may be
+    shorter, but has more than the window before it.
+    """
+    held: np.ndarray | None = None
+    for block in blocks:
+        held = block if held is None else np.concatenate([held, block], axis=1)
+        start = 0
+        while held.shape[1] - start >= size:
+            yield held[:, start : start + size].copy()
+            start += step
+        held = held[:, start:]
+    if held is not None and held.shape[1] > size - step:
+        yield held
 
 
 class Stream:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -22,6 +23,7 @@ from longspan.tasks.base import (
     Losses,
     Metrics,
     Outcome,
+    RowStream,
     Task,
     check_room,
     label_fields,
@@ -31,6 +33,7 @@ from longspan.tasks.base import (
 )
 from longspan.tasks.metrics.classification import BINS, classification_scores
 from longspan.tasks.predicting import FeatureRows, pad, predict
+from longspan.tasks.row_sources import streamed_rows
 from longspan.tasks.tokenizers import encode, padding_id
 
 
@@ -53,6 +56,7 @@ class Classification(Task):
 
     name: ClassVar[str] = "classification"
     head: ClassVar[str | None] = "sequence_classification"
+    streams: ClassVar[bool] = True
     metrics: ClassVar[Metrics] = Metrics(
         names=("accuracy", "macro_f1", "micro_f1", "f1_*", "calibration_error", "brier"),
         lower_is_better=("calibration_error", "brier"),
@@ -73,6 +77,10 @@ class Classification(Task):
 
     def of_rows(self, rows: Sequence[LabelledRow]) -> Self:
         """Returns the task with the labels of the training rows, if none are set."""
+        if not rows and not self.labels:
+            raise InputError(
+                "data.streaming is true, so that no pass over the rows finds their labels; name them in task.labels"
+            )
         labels = sorted({row.label for row in rows})
         if len(labels) < 2 and not self.labels:
             raise InputError(
@@ -100,8 +108,19 @@ class Classification(Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[LabelledRow]:
         """Returns all rows, in memory."""
+        return list(self.iterate(source, split, limit, on_error=on_error))
+
+    def iterate(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Iterator[LabelledRow]:
+        """As `read`, one row after the other."""
         fields = {"text_field": self.text_field, "label_field": self.label_field, "by_hash": self.by_hash}
-        return list(read_labelled(source, split, limit=limit, on_error=on_error, **fields))
+        return read_labelled(source, split, limit=limit, on_error=on_error, **fields)
+
+    def stream(
+        self, sources: Sequence[str], split: str, limit: int | None, tokenizer: Any, *, seed: int, on_error: str
+    ) -> RowStream:
+        """Returns the rows of sources, tokenised on access."""
+        features = partial(self.features, tokenizer=tokenizer, numbers=label_numbers(self.labels))
+        return streamed_rows(self.iterate, features, sources, split, limit, on_error)
 
     def corpus(self, rows: Sequence[LabelledRow]) -> Iterator[str]:
         """Yields every text, after cleaning."""
@@ -137,16 +156,20 @@ class Classification(Task):
         """Returns token ids and the number of the label; labels that are not among `labels` raise `InputError`."""
         numbers = label_numbers(self.labels)
         for row in rows:
-            if row.label not in numbers:
-                raise InputError(
-                    f"row {show(row.id)} has the label {show(row.label)}, which was not seen in training "
-                    f"({', '.join(map(show, self.labels[:20]))}); correct it, or train with all of them in task.labels"
-                )
+            self._check_label(row, numbers)
+        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer, numbers=numbers))
 
-        def features(row: LabelledRow) -> dict[str, Any]:
-            return {"input_ids": self.encode(row.text, tokenizer)[0], "label": numbers[row.label]}
+    def features(self, row: LabelledRow, tokenizer: Any, numbers: dict[str, int]) -> dict[str, Any]:
+        """Returns token ids and the number of the label; raises `InputError` for a label without a number."""
+        self._check_label(row, numbers)
+        return {"input_ids": self.encode(row.text, tokenizer)[0], "label": numbers[row.label]}
 
-        return FeatureRows(rows, features)
+    def _check_label(self, row: LabelledRow, numbers: dict[str, int]) -> None:
+        if row.label not in numbers:
+            raise InputError(
+                f"row {show(row.id)} has the label {show(row.label)}, which was not seen in training "
+                f"({', '.join(map(show, self.labels[:20]))}); correct it, or train with all of them in task.labels"
+            )
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads documents to `input_ids` `(B, T)`, both masks with the first token global, and `labels` `(B,)`."""

@@ -13,9 +13,10 @@ import torch
 from longspan.data.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
-from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, label_fields, labels_right
+from longspan.tasks.base import Losses, Metrics, Outcome, RowStream, Task, check_room, label_fields, labels_right
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
+from longspan.tasks.row_sources import streamed_rows
 from longspan.tasks.tokenizers import first_tokens, padding_id
 
 
@@ -33,6 +34,7 @@ class PairLabels(Task):
     name: ClassVar[str] = "pair_labels"
     head: ClassVar[str | None] = "sequence_classification"
     metrics: ClassVar[Metrics] = Metrics(names=("accuracy",))
+    streams: ClassVar[bool] = True
 
     labels: tuple[str, ...] = ("yes", "no")
     max_tokens: Annotated[int, Range(8, LARGEST)] = 120
@@ -64,6 +66,13 @@ class PairLabels(Task):
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[PairRow]:
         """Returns labelled pairs of a data set, file or folder, in memory; errors as in `read_pairs`."""
         return list(read_pairs(source, split, limit, on_error=on_error))
+
+    def stream(
+        self, sources: Sequence[str], split: str, limit: int | None, tokenizer: Any, *, seed: int, on_error: str
+    ) -> RowStream:
+        """Returns the pairs of sources, tokenised on access."""
+        features = partial(self.features, tokenizer=tokenizer)
+        return streamed_rows(read_pairs, features, sources, split, limit, on_error)
 
     def corpus(self, rows: Sequence[PairRow]) -> Iterator[str]:
         """Yields both texts, concatenated."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from longspan.data.corpus.tokens import token_files
 from longspan.data.ragged import Ragged
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range
-from longspan.tasks.base import Losses, Outcome, Task, check_room
+from longspan.tasks.base import Losses, Outcome, RowStream, Task, check_room
 from longspan.tasks.predicting import batches, labels_of_batch
 
 
@@ -91,6 +91,7 @@ class CorpusTask(GuessingTask):
     """
 
     counts_rows: ClassVar[bool] = False
+    streams: ClassVar[bool] = True
 
     max_tokens: Annotated[int, Range(3, LARGEST)] = 4096
     text_field: str | None = None
@@ -127,6 +128,21 @@ class CorpusTask(GuessingTask):
             documents += is_last
             if documents == rows[0].limit:
                 return
+
+    def stream(
+        self, sources: Sequence[str], split: str, limit: int | None, tokenizer: Any, *, seed: int, on_error: str
+    ) -> RowStream:
+        """Returns chunks of the documents in order, tokenised while they are read."""
+        corpora = [corpus for source in sources for corpus in self.read(source, split, limit, on_error=on_error)]
+        chunks, features = self._streamed_chunks(corpora, tokenizer, seed=seed, limit=limit)
+        identity = [corpus.fingerprint() for corpus in corpora]
+        return RowStream(rows=chunks, features=features, identity=identity)
+
+    def _streamed_chunks(
+        self, corpora: Sequence[Corpus], tokenizer: Any, *, seed: int, limit: int | None
+    ) -> tuple[Callable[[], Iterator[Any]], Callable[[Any, int], dict[str, Any]]]:
+        """Returns `rows` and `features` of a `RowStream`."""
+        raise NotImplementedError
 
     def token_files(self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, folder: Path) -> Ragged:
         """Returns the corpus as token ids in `folder/tokens-train` or `folder/tokens-validation`, computed once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.tokens import Stream
+from longspan.data.corpus.tokens import Stream, token_blocks, windows
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.models.packed import check_packed
@@ -24,6 +24,7 @@ from longspan.stacks import stack_config
 from longspan.tasks.base import Metrics, check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.scoring import Scoring
+from longspan.tasks.packing import Packing
 from longspan.tasks.predicting import pad
 from longspan.tasks.tokenizers import padding_id
 
@@ -85,6 +86,20 @@ class LanguageModel(CorpusTask):
             seed=seed if training else None,
             cross_documents=self.cross_documents,
         )
+
+    def _streamed_chunks(
+        self, corpora: Sequence[Corpus], tokenizer: Any, *, seed: int, limit: int | None
+    ) -> tuple[Callable[[], Iterator[Any]], Callable[[Any, int], dict[str, Any]]]:
+        """As the chunks of `dataset`, with the borders from the first token on."""
+        mark, size = separator(tokenizer), self.max_tokens
+
+        def chunks() -> Iterator[Any]:
+            return windows(token_blocks(corpora, tokenizer, limit=limit, separator=mark), size=size, step=size - 1)
+
+        def features(chunk: np.ndarray, _: int) -> dict[str, Any]:
+            return next_tokens(chunk[0], 1, None if self.cross_documents else chunk[1])
+
+        return chunks, features
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool; and `seq_idx` `(B, T)` int64,
@@ -155,6 +170,16 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
         """Returns the number of chunks."""
         return -(-(len(self.stream) - 1) // self.scored)
 
+    def packing(self) -> Packing:
+        """Returns how the documents fill the chunks of the first borders, which are shifted in every epoch."""
+        starts, size = self.stream.starts, len(self.stream)
+        ends = np.append(starts[1:], size) - 1
+        first, last = (np.maximum(places - 1, 0) // self.scored for places in (starts, ends))
+        row_tokens = self.scored + 1 + self.context_tokens
+        begins = np.maximum(np.arange(len(self)) * self.scored - self.context_tokens, 0)
+        tokens = int((np.minimum((np.arange(len(self)) + 1) * self.scored + 1, size) - begins).sum())
+        return Packing.of_rows(first, last, rows=len(self), row_tokens=row_tokens, tokens=tokens)
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which determines the borders."""
         if self.seed is not None and len(self) > 1:
@@ -169,10 +194,17 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
         first = 1 + (index % len(self)) * self.scored - self.shift
         start = max(first - 1 - self.context_tokens, 0)
         ids = self.stream.read(start, first + self.scored)
-        labels = ids.copy()
-        labels[: max(first, 1) - start] = IGNORED
-        if self.cross_documents:
-            return {"input_ids": ids, "labels": labels}
-        documents = self.stream.documents(start, start + len(ids))
-        labels[np.flatnonzero(np.diff(documents)) + 1] = IGNORED
-        return {"input_ids": ids, "labels": labels, "seq_idx": documents - documents[:1]}
+        documents = None if self.cross_documents else self.stream.documents(start, start + len(ids))
+        return next_tokens(ids, max(first, 1) - start, documents)
+
+
+def next_tokens(ids: np.ndarray, context: int, documents: np.ndarray | None) -> dict[str, Any]:
+    """Returns the features of a chunk `(T,)`, of which the first `context` tokens are not predicted; with the number of
+    each token's document, nor the first one of another document.
+    """
+    labels = ids.copy()
+    labels[:context] = IGNORED
+    if documents is None:
+        return {"input_ids": ids, "labels": labels}
+    labels[np.flatnonzero(np.diff(documents)) + 1] = IGNORED
+    return {"input_ids": ids, "labels": labels, "seq_idx": documents - documents[:1]}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -16,15 +17,16 @@ from torch.nn.functional import cross_entropy
 from longspan.attention import MECHANISMS
 from longspan.attention.support import supports
 from longspan.data.corpus.sources import Corpus
+from longspan.data.corpus.tokens import token_blocks, windows
 from longspan.errors import InputError
 from longspan.models.heads.specs import Weight
 from longspan.models.losses import IGNORED
 from longspan.settings import Range, Share, Whole
 from longspan.tasks.base import Metrics, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
-from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
+from longspan.tasks.language_modelling.masking import MaskedChunks, Masking, Masks
 from longspan.tasks.language_modelling.segments import Segments, padded_segments, sentence_ends, summary_token
-from longspan.tasks.predicting import pad
+from longspan.tasks.predicting import example_key, pad
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -119,6 +121,35 @@ class MaskedLM(CorpusTask):
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> MaskedChunks:
         """Returns masked chunks; the corpus is tokenised once, into `folder/tokens-train` or `-validation`."""
+        options = self._masks(tokenizer, hides=training)
+        return MaskedChunks(
+            files=self.token_files(rows, tokenizer, training=training, folder=folder),
+            between=separator(tokenizer) if self.cross_documents else None,
+            seed=seed if training else None,
+            **options,
+        )
+
+    def _streamed_chunks(
+        self, corpora: Sequence[Corpus], tokenizer: Any, *, seed: int, limit: int | None
+    ) -> tuple[Callable[[], Iterator[Any]], Callable[[Any, int], dict[str, Any]]]:
+        """As the chunks of `dataset`; masks depend on the seed and the number of a row."""
+        masks = Masks(**self._masks(tokenizer, hides=True))
+        between = separator(tokenizer) if self.cross_documents else None
+
+        def chunks() -> Iterator[Any]:
+            blocks = token_blocks(corpora, tokenizer, limit=limit, separator=between)
+            texts: Iterable[Iterable[np.ndarray]]
+            if between is None:
+                texts = (group for _, group in groupby(blocks, lambda block: int(block[1, 0])))
+            else:  # without a separator before the first document
+                texts = [chain((block[:, 1:] for block in islice(blocks, 1)), blocks)]
+            for text in texts:
+                yield from (chunk[0] for chunk in windows(text, size=masks.room, step=masks.room))
+
+        return chunks, lambda content, number: masks.row(content, example_key(seed, 0, number, b""))
+
+    def _masks(self, tokenizer: Any, *, hides: bool) -> dict[str, Any]:
+        """Returns the fields of `Masks` for a tokenizer; only training `hides` whole segments."""
         if getattr(tokenizer, "mask_token_id", None) is None:
             raise InputError("the tokenizer has no mask_token, which hides tokens; set it, or use another tokenizer")
         before, after = around(tokenizer)
@@ -128,7 +159,6 @@ class MaskedLM(CorpusTask):
             raise InputError(
                 f"max_tokens={self.max_tokens} leaves no room in addition to the special tokens{also}; raise it"
             )
-        files = self.token_files(rows, tokenizer, training=training, folder=folder)
         special = np.array(sorted({*tokenizer.all_special_ids}), dtype=np.int64)
         masking = Masking(
             probability=self.mask_probability,
@@ -137,17 +167,14 @@ class MaskedLM(CorpusTask):
             mask_id=tokenizer.mask_token_id,
             ordinary=np.setdiff1d(np.arange(len(tokenizer)), special),
         )
-        return MaskedChunks(
-            files,
-            masking,
-            special,
-            before=before,
-            after=after,
-            between=separator(tokenizer) if self.cross_documents else None,
-            max_tokens=self.max_tokens,
-            seed=seed if training else None,
-            segments=self._segments(tokenizer, room, hides=training) if self.summary_tokens else None,
-        )
+        return {
+            "masking": masking,
+            "special_ids": special,
+            "before": before,
+            "after": after,
+            "max_tokens": self.max_tokens,
+            "segments": self._segments(tokenizer, room, hides=hides) if self.summary_tokens else None,
+        }
 
     def _segments(self, tokenizer: Any, room: int, *, hides: bool) -> Segments:
         """Returns how chunks of up to `room` tokens are split; only training hides whole segments."""

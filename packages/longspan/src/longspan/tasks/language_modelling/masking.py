@@ -7,7 +7,7 @@ alone, so that any two models with the same tokenizer have the same masks, for a
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from longspan.data.corpus.tokens import TOKENS, Stream
 from longspan.data.ragged import Ragged
 from longspan.models.losses import IGNORED
 from longspan.tasks.language_modelling.segments import Segments
+from longspan.tasks.packing import Packing
 from longspan.tasks.predicting import example_key
 
 
@@ -60,71 +61,36 @@ class Masking:
         return shown, labels
 
 
-@dataclass(eq=False)
-class MaskedChunks(Dataset[dict[str, Any]]):
-    """Chunks of at most `max_tokens` tokens, including special tokens, masked on access.
+@dataclass(eq=False, kw_only=True)
+class Masks:
+    """Makes rows of training of the contents of chunks, with special tokens and masks.
 
     Attributes:
-        files: the tokenised corpus.
         masking: how tokens are masked.
         special_ids: ids that are never masked.
         before: special tokens at the beginning of each chunk.
         after: special tokens at its end.
-        between: the token between two documents in a chunk; with None, a chunk has only one document.
-        max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
-        seed: random seed of the training masks; None uses each chunk's content instead of seed, epoch and number.
+        max_tokens: length of a chunk with them.
         segments: how chunks are split into segments, each with a summary token before the chunk; None for none.
     """
 
-    files: Ragged
     masking: Masking
     special_ids: np.ndarray
-    _: KW_ONLY
     before: list[int]
     after: list[int]
-    between: int | None
     max_tokens: int
-    seed: int | None
     segments: Segments | None = None
 
-    def __post_init__(self) -> None:
+    @property
+    def room(self) -> int:
+        """The number of tokens of a chunk without the special ones."""
         summaries = 0 if self.segments is None else self.segments.count
-        self.room = self.max_tokens - len(self.before) - len(self.after) - summaries
-        self.epoch = 0
-        self.ends = self.files.ends
-        self.stream = None if self.between is None else Stream(self.files, self.between)
-        # The end of each document, counted in chunks.
-        self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
+        return self.max_tokens - len(self.before) - len(self.after) - summaries
 
-    def __len__(self) -> int:
-        """Returns the number of chunks."""
-        if self.stream is None:
-            return int(self.chunks[-1])
-        return -(-(len(self.stream) - 1) // self.room)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch, which determines the masks."""
-        self.epoch = epoch
-
-    def content(self, index: int) -> np.ndarray:
-        """Returns the ids of a chunk without its first and last special tokens."""
-        if self.stream is not None:
-            # There is no separator before the first document.
-            return self.stream.read(1 + index * self.room, 1 + (index + 1) * self.room)
-        document = int(np.searchsorted(self.chunks, index, side="right"))
-        start = int(self.ends[document - 1]) if document else 0
-        start += (index - (int(self.chunks[document - 1]) if document else 0)) * self.room
-        return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def row(self, content: np.ndarray, key: int) -> dict[str, Any]:
         """Returns `input_ids` and `labels` of a chunk, `(T,)` int64; with segments, also those of `with_segments`."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        index %= len(self)
-        content = self.content(index)
         ids = np.concatenate([self.before, content, self.after]).astype(np.int64)
         fixed = np.isin(ids, self.special_ids)
-        key = example_key(self.seed, self.epoch, index, content.astype("<i8").tobytes())
         if self.segments is not None:
             return self.with_segments(self.segments, content, ids, fixed, key)
         shown, labels = self.masking.apply(ids, fixed, key)
@@ -155,3 +121,69 @@ class MaskedChunks(Dataset[dict[str, Any]]):
             "segments": [np.append(summary[:1], content[owners == each]) for each in hidden],
             "segment_places": hidden,
         }
+
+
+@dataclass(eq=False, kw_only=True)
+class MaskedChunks(Masks, Dataset[dict[str, Any]]):
+    """Chunks of at most `max_tokens` tokens, including special tokens, masked on access.
+
+    Attributes:
+        files: the tokenised corpus.
+        between: the token between two documents in a chunk; with None, a chunk has only one document.
+        max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
+        seed: random seed of the training masks; None uses each chunk's content instead of seed, epoch and number.
+    """
+
+    files: Ragged
+    between: int | None
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        self.epoch = 0
+        self.ends = self.files.ends
+        self.stream = None if self.between is None else Stream(self.files, self.between)
+        # The end of each document, counted in chunks.
+        self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
+
+    def __len__(self) -> int:
+        """Returns the number of chunks."""
+        if self.stream is None:
+            return int(self.chunks[-1])
+        return -(-(len(self.stream) - 1) // self.room)
+
+    def packing(self) -> Packing:
+        """Returns how the documents fill the chunks, without the summary tokens."""
+        if self.stream is None:
+            last, size = self.chunks - 1, self.files.values
+            first = np.append(0, self.chunks[:-1])
+            kept = self.chunks > first  # blank documents have no chunk
+            first, last = first[kept], last[kept]
+        else:  # the first token is a separator, which no chunk has
+            starts, size = self.stream.starts, len(self.stream) - 1
+            first = np.maximum(starts - 1, 0) // self.room
+            last = np.maximum(np.append(starts[1:], len(self.stream)) - 2, 0) // self.room
+        special = len(self.before) + len(self.after)
+        tokens = size + len(self) * special
+        return Packing.of_rows(first, last, rows=len(self), row_tokens=self.room + special, tokens=tokens)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch, which determines the masks."""
+        self.epoch = epoch
+
+    def content(self, index: int) -> np.ndarray:
+        """Returns the ids of a chunk without its first and last special tokens."""
+        if self.stream is not None:
+            # There is no separator before the first document.
+            return self.stream.read(1 + index * self.room, 1 + (index + 1) * self.room)
+        document = int(np.searchsorted(self.chunks, index, side="right"))
+        start = int(self.ends[document - 1]) if document else 0
+        start += (index - (int(self.chunks[document - 1]) if document else 0)) * self.room
+        return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Returns the row of a chunk, see `Masks.row`."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        content = self.content(index)
+        return self.row(content, example_key(self.seed, self.epoch, index, content.astype("<i8").tobytes()))

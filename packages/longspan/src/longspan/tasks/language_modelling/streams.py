@@ -63,6 +63,7 @@ class LanguageStream(CorpusTask):
     """
 
     name: ClassVar[str] = "language_stream"
+    streams: ClassVar[bool] = False
     guessed: ClassVar[tuple[str, str]] = ("tokens", "bits_per_token")
     metrics: ClassVar[Metrics] = Metrics(
         names=("bits_per_character", "bits_per_byte", guessed[1], "perplexity", "accuracy"),

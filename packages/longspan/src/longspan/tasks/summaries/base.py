@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 from longspan.data.sources import SYNTHETIC
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
-from longspan.tasks.base import Metrics, Outcome, Task
+from longspan.tasks.base import Metrics, Outcome, RowStream, Task
 from longspan.tasks.metrics.rouge import MEASURES, Rouge
 from longspan.tasks.predicting import FeatureRows, predict
+from longspan.tasks.row_sources import streamed_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class SummaryTask(Task):
     """A task whose rows are documents with reference summaries."""
 
     metrics: ClassVar[Metrics] = Metrics(names=MEASURES)
+    streams: ClassVar[bool] = True
 
     @property
     def rouge(self) -> Rouge:
@@ -42,10 +44,21 @@ class SummaryTask(Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
         """Returns the rows of a source that have a reference summary, at most `limit`; errors as in `read_rows`."""
+        return list(self.iterate(source, split, limit, on_error=on_error))
+
+    def iterate(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Iterator[SummaryRow]:
+        """As `read`, one row after the other."""
         limit = None if limit is None else max(limit, 0)
         # Generated rows all have one, and are exactly `limit`.
         rows = read_rows(source, split, on_error=on_error, limit=limit if source == SYNTHETIC else None)
-        return list(islice((row for row in rows if row.references), limit))
+        return islice((row for row in rows if row.references), limit)
+
+    def stream(
+        self, sources: Sequence[str], split: str, limit: int | None, tokenizer: Any, *, seed: int, on_error: str
+    ) -> RowStream:
+        """Returns the rows of sources, tokenised on access."""
+        features = partial(self.training_features, tokenizer=tokenizer)
+        return streamed_rows(self.iterate, features, sources, split, limit, on_error)
 
     def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
         """Yields every document and reference summary, for training a tokenizer."""
