@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from torch.utils.data import DistributedSampler
 
 from longspan import LongspanConfig
 from longspan.models import LongspanForCausalLM
+from torchrun import torchrun
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -116,3 +119,144 @@ def test_lightning_trains_as_one_process(tmp_path: Path) -> None:
     train_by_hand(model, [rows[torch.cat(both)] for both in zip(*parts, strict=True)])
     start(tmp_path, str(EXAMPLES / "lightning_trainer.py"))
     weights_agree(tmp_path / "trained", model)
+
+
+MODELS = """
+import copy, json, os, sys
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.utils import FullyShardedDataParallelPlugin
+from longspan import LongspanConfig
+from longspan.models import LongspanForConditionalGeneration, LongspanForMaskedLM
+from longspan.models.fsdp import shard
+from sharded_on_cpus import shard_on_cpus, sharded_modules
+
+shard_on_cpus()
+plugin = FullyShardedDataParallelPlugin(
+    fsdp_version=2,
+    auto_wrap_policy="transformer_based_wrap" if sys.argv[1] == "masked" else "no_wrap",
+    activation_checkpointing=sys.argv[1] == "masked",
+)
+accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+sizes = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "dropout": 0.0}
+sizes |= {"intermediate_size": 24, "attention": "poolingformer", "init_std": 0.2}
+torch.manual_seed(0)
+ids = torch.randint(3, 61, (4, 37))
+batch = {"input_ids": ids, "labels": ids}
+if sys.argv[1] == "masked":
+    whole = LongspanForMaskedLM(LongspanConfig(**sizes))
+    model = torch.compile(copy.deepcopy(whole), backend="aot_eager")
+else:
+    whole = LongspanForConditionalGeneration(LongspanConfig(**sizes, decoder_layers=2))
+    model = copy.deepcopy(whole)
+    model.gradient_checkpointing_enable()
+    shard(model, accelerator.device)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+part = {name: value.chunk(2)[accelerator.process_index] for name, value in batch.items()}
+for step in range(2):
+    accelerator.backward(model(**part).loss)
+    optimizer.step()
+    optimizer.zero_grad()
+accelerator.save_state("state")
+state = accelerator.get_state_dict(model)
+plain = accelerator.unwrap_model(model, keep_torch_compile=False)
+plain.save_pretrained("gathered", state_dict=state, is_main_process=accelerator.is_main_process)
+plain.save_pretrained("saved")
+accelerator.backward(model(**part).loss)
+optimizer.step()
+accelerator.load_state("state")
+plain.save_pretrained("resumed")
+accelerator.wait_for_everyone()
+optimizer = torch.optim.SGD(whole.train().parameters(), lr=0.1)
+for step in range(2):
+    whole(**batch).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+if accelerator.is_main_process:
+    expected, worst = whole.state_dict(), {}
+    for folder in ("gathered", "saved", "resumed"):
+        found = type(whole).from_pretrained(folder).state_dict()
+        assert found.keys() == expected.keys()
+        worst[folder] = max(float((found[name] - value).abs().max()) for name, value in expected.items())
+    print(json.dumps([worst, sharded_modules(plain)]))
+"""
+"""Two steps of a model that accelerate has prepared, and of the same in one process: their largest difference, in what
+is gathered, saved, and loaded again from a checkpoint of shards."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "blocks"), [("masked", 2), ("summaries", 4)])
+def test_accelerate_checkpoints_compiles_gathers_and_saves(
+    kind: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masked tokens with its own activation checkpointing and `torch.compile`; and an encoder-decoder, whose embedding
+    has three names, which accelerate cannot shard and Longspan has sharded before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests/shared"), *sys.path]))
+    (tmp_path / "models.py").write_text(MODELS)
+    done = torchrun(2, tmp_path / "models.py", kind)
+    assert done.returncode == 0, done.stderr
+    distances, modules = json.loads(done.stdout.splitlines()[-1])
+    assert {folder: distance for folder, distance in distances.items() if not distance < 1e-5} == {}
+    assert len(distances) == 3
+    assert modules.count("CheckpointedBlock") == blocks
+
+
+CHECKS = """
+import json
+from longspan.models.fsdp import whole_weights
+
+torch.manual_seed(0)
+begun, read = LongspanForCausalLM(config), LongspanForCausalLM(config)  # as `model` and `reader` began
+parts, firsts = [None, None], [None, None]
+dist.all_gather_object(parts, loss.item())
+dist.all_gather_object(firsts, losses[0])
+row = torch.arange(1001)[None] % 256
+whole = read(input_ids=row, labels=row).loss
+whole.backward()
+expected = dict(read.named_parameters())
+apart = [weight.grad.full_tensor() - expected[name].grad for name, weight in reader.named_parameters()]
+order = torch.tensor([*DistributedSampler(rows, 2, 0, seed=0)][:2] + [*DistributedSampler(rows, 2, 1, seed=0)][:2])
+first = begun(input_ids=rows[order], labels=rows[order]).loss
+weights, saved = whole_weights(model), LongspanForCausalLM.from_pretrained("trained").state_dict()
+if dist.get_rank() == 0:
+    print(json.dumps({
+        "sequence parallel": [sum(parts) / 2, whole.item()],
+        "gradients": max(float(each.abs().max()) for each in apart),
+        "first step": [sum(firsts) / 2, first.item()],
+        "losses": losses,
+        "saved": {*weights} == {*saved} and all(map(torch.equal, weights.values(), saved.values())),
+        "flops": flops(512, 512),
+        "mfu": mfu,
+    }))
+"""
+"""After the script of the guide."""
+
+
+@pytest.mark.slow
+def test_the_parts_of_the_guide_are_one_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiler's first two stages, since its last takes most of a minute on a processor."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    text = (ROOT / "docs/guides/own-loop.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    assert code.count("block.compile(dynamic=False)") == 1
+    code = code.replace("block.compile(", 'block.compile(backend="aot_eager", ')
+    (tmp_path / "loop.py").write_text(code + CHECKS)
+    done = torchrun(2, tmp_path / "loop.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["sequence parallel"][0] == pytest.approx(found["sequence parallel"][1], rel=1e-6)
+    assert found["gradients"] < 1e-6
+    assert found["first step"][0] == pytest.approx(found["first step"][1], rel=1e-3)  # in bfloat16, and in float32
+    assert len(found["losses"]) == 16
+    assert found["losses"][-1] < found["losses"][0]
+    assert found["saved"]
+    # For each of 512 tokens: in two blocks, four matrices of 64² and two of 64·256, and the logits; 64 multiply-adds
+    # each for the score and the value of every visible pair, which are 65 of a token, less at the beginning.
+    products = 512 * (2 * (4 * 64**2 + 2 * 64 * 256) + 64 * 256) + 2 * 2 * 64 * (65 * 512 - 64 * 65 // 2)
+    assert found["flops"] == 3 * 2 * products
+    assert found["mfu"] > 0
+    assert (tmp_path / "checkpoint" / ".metadata").is_file()
