@@ -28,15 +28,19 @@ def shard(model: nn.Module, device: torch.device, *, offload: bool = False) -> N
     The initial weights are those of the first process.
 
     Args:
-        model: unsharded, with the same layers in every process.
-        device: the device of this process.
+        model: unsharded, with the same layers in every process; on any device.
+        device: the device of this process, on which its shards are afterwards, unless they are offloaded.
         offload: store the shards in CPU memory, and update them there.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
 
     for tensor in (*model.parameters(), *model.buffers()):
-        torch.distributed.broadcast(tensor.detach(), 0)
+        value = tensor.detach()
+        sent = value.to(device)  # NCCL sends from GPUs only
+        torch.distributed.broadcast(sent, 0)
+        if sent is not value:
+            value.copy_(sent)
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     pins = device.type != "cpu"  # CPU memory that a device can access directly
     policy = CPUOffloadPolicy(pin_memory=pins) if offload else OffloadPolicy()

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from longspan.errors import InputError
+from longspan.settings import show
 from longspan.training.processes import process_count, processes
 
 HELLO = struct.Struct("!qqq")
@@ -29,6 +30,9 @@ LEFT, FAILED, GONE = b"l", b"f", b"g"
 """Last messages: finished or stopped by a signal; an error that it has reported; another process is gone."""
 PATIENCE = 10.0
 """Seconds for a process to end by itself after another one has failed, perhaps for the same reason."""
+PORT_VARIABLE = "LONGSPAN_LIFELINE_PORT"
+"""The environment variable of the first process with the TCP port that it listens on, as firewalls between machines
+require; without it, the system chooses a free one. Two runs that share a machine need two ports."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds, and probes, after which a connection to a machine that does not answer counts as closed."""
 
@@ -47,7 +51,8 @@ def ended_together(*, offloads: bool = False) -> Iterator[None]:
         offloads: as for `longspan.training.processes.processes`, which is called first here.
 
     Raises:
-        InputError: the processes cannot reach the first one.
+        InputError: `PORT_VARIABLE` of the first process is not a port, or one that it cannot listen on; the processes
+            cannot reach the first one. Raised in every process.
     """
     state = processes(offloads=offloads) if process_count() > 1 else None
     if state is None or state.num_processes == 1:  # or they train separately, which raises where the reason is known
@@ -69,6 +74,27 @@ def ended_together(*, offloads: bool = False) -> Iterator[None]:
     lines.leave(LEFT)
 
 
+def _listener(host: str, count: int) -> socket.socket:
+    """Returns a socket that listens for `count` processes, on the port of `PORT_VARIABLE` if it is set.
+
+    Raises:
+        InputError: it is not a port, or the system refuses it.
+    """
+    text = os.environ.get(PORT_VARIABLE)
+    if not text:
+        return socket.create_server((host, 0), backlog=count)
+    port = int(text) if text.isascii() and text.isdecimal() and len(text) <= 5 else 0
+    if not 1 <= port <= 65_535:
+        raise InputError(f"{PORT_VARIABLE}={show(text)} is not a port; set it to a number from 1 to 65535, or unset it")
+    try:
+        return socket.create_server((host, port), backlog=count)
+    except OSError as error:
+        raise InputError(
+            f"{PORT_VARIABLE}={port} is a port that the first process cannot listen on "
+            f"({os.strerror(error.errno or 0).lower()}); set it to a free one, or unset it"
+        ) from error
+
+
 class _Lines:
     """The connections of this process: from the first one to all others, from each other one to the first."""
 
@@ -81,11 +107,18 @@ class _Lines:
         """Whether another process has reported an error."""
         alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")  # one machine has all of them
         host = "127.0.0.1" if alone else os.environ["MASTER_ADDR"]
-        self.listener = socket.create_server((host if alone else "", 0), backlog=self.count) if self.rank == 0 else None
-        port = 0 if self.listener is None else self.listener.getsockname()[1]
-        told = torch.tensor([port, secrets.randbits(62), os.getpid()], device=state.device)
-        torch.distributed.broadcast(told, 0)
-        port, self.secret, first = told.tolist()
+        self.listener = None
+        told: list[Any] = [None]
+        if self.rank == 0:
+            try:
+                self.listener = _listener(host if alone else "", self.count)
+                told = [(self.listener.getsockname()[1], secrets.randbits(62), os.getpid())]
+            except InputError as error:
+                told = [str(error)]
+        torch.distributed.broadcast_object_list(told, 0, device=state.device)
+        if isinstance(told[0], str):
+            raise InputError(told[0])
+        port, self.secret, first = told[0]
         if self.listener is None:
             self._add(self._connected(host, port), 0, first)
         else:
