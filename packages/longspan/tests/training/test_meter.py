@@ -114,15 +114,21 @@ def test_a_stand_in_counts_for_nothing() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 37])
 def test_flops_of_a_language_model_by_hand(tokens: int) -> None:
-    """Two layers: four projections, scores and mixing, a feed-forward layer; and the logits. Each multiply-add is two
-    FLOPs, and the backward pass is twice the forward pass.
+    """Two layers: four projections, scores and mixing of the pairs that are visible, a feed-forward layer; and the
+    logits. Each multiply-add is two FLOPs, and the backward pass is twice the forward pass. A causal window of 5 tokens
+    sees none to the right, whatever its option says.
     """
-    model = LongspanForCausalLM(LongspanConfig(**SIZES, num_hidden_layers=2, attention="full"))
-    layer = tokens * (4 * 16 * 16 + 2 * 16 * 24) + 2 * 16 * tokens * tokens
-    flops = row_flops(model)
-    assert flops is not None
-    assert flops(tokens, tokens) == 6 * (2 * layer + tokens * 16 * 43)
-    assert flops(0, 0) == 0
+    window = {"mechanism": "longformer", "left_tokens": 5, "right_tokens": 5}
+    for attention, pairs in (
+        ("full", tokens * (tokens + 1) // 2),
+        (window, sum(min(place, 5) + 1 for place in range(tokens))),
+    ):
+        model = LongspanForCausalLM(LongspanConfig(**SIZES, num_hidden_layers=2, attention=attention))
+        layer = tokens * (4 * 16 * 16 + 2 * 16 * 24) + 2 * 16 * pairs
+        flops = row_flops(model)
+        assert flops is not None
+        assert flops(tokens, tokens) == pytest.approx(6 * (2 * layer + tokens * 16 * 43), rel=1e-12)
+        assert flops(0, 0) == 0
 
 
 def test_flops_of_an_encoder_decoder_by_hand() -> None:

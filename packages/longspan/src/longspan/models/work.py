@@ -107,16 +107,22 @@ def outputs_of(config: Any, choice: Choice) -> int:
     """Returns the number of tokens with logits over the vocabulary: all in language models, otherwise 0."""
     head = config.head
     predicts = head is not None and head["head"] == "masked_lm"
-    causal = any("CausalLM" in name for name in config.architectures or ())
-    return choice.batch * choice.tokens if predicts or causal else 0
+    return choice.batch * choice.tokens if predicts or is_causal(config) else 0
 
 
-def block_work(config: Any, spec: Any, length: int, memory: int = 0) -> float:
-    """Returns the multiply-adds of a block on one row, forward; `memory` of its tokens are global memory tokens."""
-    cost = spec.costs(length=length, width=config.hidden_size, heads=config.num_attention_heads)
+def is_causal(config: Any) -> bool:
+    """Whether a model is a causal language model, by its architecture."""
+    return any("CausalLM" in name for name in config.architectures or ())
+
+
+def block_work(config: Any, spec: Any, length: int, memory: int = 0, *, causal: bool = False) -> float:
+    """Returns the multiply-adds of a block on one row, forward; `memory` of its tokens are global memory tokens. Causal
+    attention counts the pairs that are visible."""
+    cost = spec.costs(length=length, width=config.hidden_size, heads=config.num_attention_heads, causal=causal)
     work = float(cost.multiply_adds + 2 * config.hidden_size * config.intermediate_size * length)
     if memory:
-        scores = spec.scores_per_token(length, global_tokens=memory) - spec.scores_per_token(length)
+        scores = spec.scores_per_token(length, global_tokens=memory, causal=causal)
+        scores -= spec.scores_per_token(length, causal=causal)
         work += 2 * config.hidden_size * scores * length
     return work
 
@@ -128,8 +134,10 @@ def works_of_blocks(config: Any, choice: Choice) -> Iterator[tuple[Any, int, flo
     Raises:
         InputError: as `stack_cost`.
     """
+    causal = is_causal(config)
     for spec, length in [*layers_of_model(config, choice.tokens), *stack_cost(config, choice.tokens).layers]:
-        yield spec, length, choice.batch * block_work(config, spec, length, min(config.num_memory_tokens, length))
+        memory = min(config.num_memory_tokens, length)
+        yield spec, length, choice.batch * block_work(config, spec, length, memory, causal=causal)
 
 
 def work_beside_blocks(config: Any, choice: Choice) -> float:
@@ -148,7 +156,8 @@ def work_beside_blocks(config: Any, choice: Choice) -> float:
 def training_flops(config: Any, choice: Choice) -> float:
     """Returns the model FLOPs of a training step: two for each multiply-add of the forward pass, and twice as many in
     the backward pass, for the inputs and for the weights. Recomputed activations do not count, nor do norms,
-    activation functions and the update (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B).
+    activation functions and the update (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B, which counts all
+    pairs of tokens; here those that attention computes).
 
     Raises:
         InputError: as `stack_cost`.

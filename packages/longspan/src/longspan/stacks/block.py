@@ -61,13 +61,9 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or hidden.device.type != "cpu":
-            return self._whole(hidden)
-        pieces = [self._whole(rows) for rows in hidden.flatten(0, -2).split(ROWS_AT_ONCE)]
-        return pieces[0].view_as(hidden) if len(pieces) == 1 else torch.cat(pieces).view_as(hidden)
-
-    def _whole(self, hidden: Tensor) -> Tensor:
-        """Computes all tokens at once."""
+        if not (torch.is_grad_enabled() or torch.compiler.is_compiling()) and hidden.device.type == "cpu":
+            pieces = hidden.flatten(0, -2).split(ROWS_AT_ONCE)
+            return torch.cat([self._narrow(projected(self.up, piece)) for piece in pieces]).view_as(hidden)
         wide = projected(self.up, hidden)
         if not wide.requires_grad or torch.compiler.is_compiling():
             return self._narrow(wide)
