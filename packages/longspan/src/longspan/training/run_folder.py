@@ -35,7 +35,7 @@ CHANGEABLE = (
     "optimisation.max_shard_size",
     *(f"{SECTION}.{name}" for name in UNIMPORTANT),
 )
-"""Keys that may differ when a run is resumed, because they can only change random draws of dropout."""
+"""Keys that may differ when a run is resumed: they change no more than random draws of dropout, and roundings."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")
 """Keys that may be increased when a run is resumed, if the completed part would have been the same."""
 INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")
