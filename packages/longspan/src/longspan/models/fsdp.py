@@ -33,10 +33,10 @@ def shard(
     """Shards the weights of a model, in place, between the processes that torchrun started.
 
     Each unit of a stack is gathered when it is called; other weights are gathered at the start of `forward` and stay.
-    The initial weights are those of the first process.
+    The initial weights are those of the first process. Weights on `meta` get memory for the shards and no values.
 
     Args:
-        model: unsharded, with the same layers in every process.
+        model: unsharded, with the same layers in every process; all of its weights are on `meta`, or none.
         device: the device of this process.
         offload: store the shards in CPU memory, and update them there.
         replicas: number of groups of consecutive processes that have all weights (hybrid sharding); a divisor of the
@@ -55,7 +55,8 @@ def shard(
         register_fsdp_forward_method,
     )
 
-    for tensor in (*model.parameters(), *model.buffers()):
+    empty = any(weight.is_meta for weight in model.parameters())
+    for tensor in () if empty else (*model.parameters(), *model.buffers()):
         torch.distributed.broadcast(tensor.detach(), 0)
     world = torch.distributed.get_world_size()
     sizes, names = ((world,), ("shard",)) if replicas == 1 else ((replicas, world // replicas), ("replicate", "shard"))
@@ -75,6 +76,24 @@ def shard(
     for module in model.modules():
         if isinstance(module, Layers):
             module.in_step = True
+    if empty:
+        _allocate(model, device, torch.device("cpu") if offload else device)
+
+
+def _allocate(model: nn.Module, device: torch.device, shards: torch.device) -> None:
+    """Gives shards on `meta` memory on a device; buffers keep their values, and tied weights stay tied."""
+    tied: dict[int, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        tied.setdefault(id(weight), []).append(name)
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers(remove_duplicate=False)}
+    model.to_empty(device=shards)
+    for first, *others in tied.values():
+        for name in others:
+            place, _, kind = name.rpartition(".")
+            setattr(model.get_submodule(place), kind, model.get_parameter(first))
+    for name, buffer in buffers.items():
+        place, _, kind = name.rpartition(".")
+        setattr(model.get_submodule(place), kind, buffer.to(device))
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:

@@ -44,8 +44,10 @@ GROUPS = "groups.pt"
 """The file of the optimizer's groups and of states that are no tensors."""
 OF = "/"
 """Between the name of a weight and that of its state."""
-LARGEST_PART = 256 * 2**20
-"""Bytes of one process's shards in a file, which is composed in memory before it is written."""
+SMALLEST_PART, MOST_PARTS = 64 * 2**20, 16
+"""Bytes of one process's shards in a file, which PyTorch composes in memory before it is written, or more for fewer
+files: a larger process has about so many.
+"""
 TYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -158,7 +160,8 @@ def write_parts(
 
 def _file_numbers(tensors: Mapping[str, Any]) -> dict[str, int]:
     """Returns the number of the file of each tensor, in every process the same."""
-    largest = LARGEST_PART * torch.distributed.get_world_size()
+    everything = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    largest = max(SMALLEST_PART * torch.distributed.get_world_size(), everything // MOST_PARTS)
     numbers: dict[str, int] = {}
     number, size = 1, 0
     for name, tensor in tensors.items():
@@ -283,10 +286,19 @@ def write_joined(checkpoint: Path, folder: Path, max_shard_size: str) -> set[str
     places: dict[str, list[tuple[Any, str]]] = {}
     for index, stored in described.storage_data.items():
         places.setdefault(index.fqn, []).append((index.offset, stored.relative_path))
+
+    def whole(name: str) -> Tensor:
+        tensor = torch.empty_like(empty[name], device="cpu")
+        for offsets, file in places[name]:
+            with safe_open(file, framework="pt") as stored:
+                part = stored.get_tensor(name)
+            tensor[tuple(slice(begin, begin + size) for begin, size in zip(offsets, part.shape, strict=True))] = part
+        return tensor
+
     split = split_torch_state_dict_into_shards(empty, max_shard_size=max_shard_size)
     for file, names in split.filename_to_tensors.items():
         with whole_file(folder / file) as part, part.open("wb") as opened:
-            _write_file(opened, {name: empty[name] for name in names}, places)
+            write_safetensors(opened, {name: empty[name] for name in names}, whole)
     files = set(split.filename_to_tensors)
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
@@ -295,13 +307,13 @@ def write_joined(checkpoint: Path, folder: Path, max_shard_size: str) -> set[str
     return files
 
 
-def _write_file(opened: Any, tensors: Mapping[str, Tensor], places: Mapping[str, list[tuple[Any, str]]]) -> None:
-    """Writes one file of safetensors: the length of its header, the header in JSON, and the numbers.
+def write_safetensors(opened: Any, tensors: Mapping[str, Tensor], value: Callable[[str], Tensor]) -> None:
+    """Writes a file of safetensors one tensor after the other; the function of that package copies all of them first.
 
     Args:
         opened: a file, for bytes.
-        tensors: name → a tensor of the shape and dtype, on `meta`.
-        places: name → the offsets of each part, and its file.
+        tensors: name → a tensor of the shape and dtype, perhaps on `meta`.
+        value: returns the tensor of a name, in CPU memory.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     # The widest numbers first, so that each is aligned.
@@ -313,14 +325,10 @@ def _write_file(opened: Any, tensors: Mapping[str, Tensor], places: Mapping[str,
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    # The length of the header, the header in JSON, and the numbers.
     opened.write(struct.pack("<Q", len(text)) + text)
     for name in names:
-        whole = torch.empty_like(tensors[name], device="cpu")
-        for offsets, file in places[name]:
-            with safe_open(file, framework="pt") as stored:
-                part = stored.get_tensor(name)
-            whole[tuple(slice(begin, begin + size) for begin, size in zip(offsets, part.shape, strict=True))] = part
-        opened.write(whole.reshape(-1).view(torch.uint8).numpy().data)
+        opened.write(value(name).detach().reshape(-1).view(torch.uint8).numpy().data)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from longspan.files import claimed, is_empty, temporary, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.settings import to_plain
 from longspan.tasks import RECIPE
+from longspan.training.filling import INITIAL
 from longspan.training.models import RANDOM
 from longspan.training.processes import is_main_process, on_main_process_first, process_count
 from longspan.training.recipe import Recipe
@@ -45,6 +46,7 @@ PREPARED = (
     ENVIRONMENT,
     "tokenizer",
     *RANDOM,
+    INITIAL,
     "tensorboard",
     *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
 )

@@ -12,22 +12,37 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from longspan.models.fsdp import divide_loaded_states, is_sharded, shard, whole_weights
 from longspan.training.distributed_checkpoints import PARTS, Saving, is_in_parts, read_weights, write_parts
-from longspan.training.optimisation import Parallel
+from longspan.training.optimisation import Optimisation
 from longspan.training.trainer import RecipeTrainer
+
+
+def shard_options(settings: Optimisation) -> dict[str, Any]:
+    """Returns the arguments of `longspan.models.fsdp.shard` of a recipe."""
+    parallel = settings.parallel
+    dtype = parallel.gather_dtype or ("bfloat16" if settings.bf16 else None)
+    return {
+        "offload": parallel.offload,
+        "replicas": parallel.replicate,
+        "reshard_after_forward": parallel.reshard_after_forward,
+        "gather_dtype": torch.bfloat16 if dtype == "bfloat16" else None,
+    }
 
 
 class ShardedTrainer(RecipeTrainer):
     """`RecipeTrainer` with weights that PyTorch shards, in the same way on every device.
 
     accelerate would shard them on GPUs only. It does not wrap the model here, which exchanges its gradients itself.
+
+    Args:
+        settings: the recipe's section `optimisation`.
     """
 
     merges = False
 
-    def __init__(self, *arguments: Any, parallel: Parallel, **options: Any) -> None:
+    def __init__(self, *arguments: Any, settings: Optimisation, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.parallel = parallel
-        self.saving = Saving(background=parallel.save_in_background)
+        self.shard_options = shard_options(settings)
+        self.saving = Saving(background=settings.parallel.save_in_background)
         prepare: Any = self.accelerator.prepare_model
         self.accelerator.prepare_model = partial(prepare, evaluation_mode=True)
 
@@ -41,15 +56,12 @@ class ShardedTrainer(RecipeTrainer):
     def _shard(self) -> None:
         assert self.model is not None
         if not is_sharded(self.model):
-            dtype = self.parallel.gather_dtype or ("bfloat16" if self.args.bf16 else None)
-            shard(
-                self.model,
-                self.args.device,
-                offload=self.parallel.offload,
-                replicas=self.parallel.replicate,
-                reshard_after_forward=self.parallel.reshard_after_forward,
-                gather_dtype=torch.bfloat16 if dtype == "bfloat16" else None,
-            )
+            shard(self.model, self.args.device, **self.shard_options)
+
+    def _move_model_to_device(self, model: Any, device: torch.device) -> None:
+        """As Trainer's; shards are where they belong."""
+        if not is_sharded(model):
+            super()._move_model_to_device(model, device)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """As Trainer's; each process reads the slices of its shards. Adapters are loaded before they are sharded."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +38,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from longspan.checkpoints.folder import weight_files
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
+from longspan.checkpoints.sources import check_finite
 from longspan.checkpoints.tuning import train_new_positions_only
 from longspan.errors import InputError, last_line, one_sentence, write_errors
 from longspan.files import output_folder, remove_empty, whole_file, whole_folder, write_whole
@@ -55,7 +57,17 @@ from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.card import training_card
 from longspan.training.distributed_checkpoints import GROUPS, is_in_parts, write_joined
 from longspan.training.lifelines import ended_together
-from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
+from longspan.training.models import (
+    RANDOM,
+    check_start,
+    go_on,
+    go_on_in_parts,
+    make_room,
+    new_model,
+    published_model,
+    unchanged_model,
+    write_random,
+)
 from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count, processes
 from longspan.training.recipe import Recipe, check_memory
 from longspan.training.sections import Data
@@ -224,7 +236,9 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
             if not source.exists():
                 with whole_folder(source) as made:
                     write_random(source.name, made, tokenizer, recipe.optimisation.seed)
-    teacher, model = _model(recipe, task, tokenizer, source, stage)
+    teacher, model = None, _filled(recipe, task, tokenizer, source, stage, folder)
+    if model is None:
+        teacher, model = _model(recipe, task, tokenizer, source, stage)
     # A corpus is tokenised once for all stages; chunks of rows depend on options that a stage may change.
     cache = folder if task.counts_rows else stage.shared
     trainer = make_trainer(recipe, task, model, tokenizer, rows, folder, teacher, cache=cache, kind=_kind(recipe))
@@ -246,7 +260,49 @@ def _kind(recipe: Recipe) -> Callable[..., RecipeTrainer]:
         return RecipeTrainer
     from longspan.training.sharded_trainer import ShardedTrainer
 
-    return partial(ShardedTrainer, parallel=parallel)
+    return partial(ShardedTrainer, settings=recipe.optimisation)
+
+
+def _filled(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage, folder: Path) -> Any:
+    """Returns a model of sharded weights that no process has had as a whole; None if it has to be built whole: without
+    sharding, with adapters, a teacher, or published weights that are converted. Arguments are those of `_model`.
+    """
+    settings = recipe.optimisation
+    if not settings.parallel.shard or process_count() == 1 or settings.lora is not None:
+        return None
+    from longspan.models.fsdp import shard
+    from longspan.training.distributed_checkpoints import read_weights
+    from longspan.training.filling import fill_new, without_weights
+    from longspan.training.sharded_trainer import shard_options
+
+    with without_weights():
+        if source is None:
+            model = new_model(task, recipe.model, tokenizer)
+        else:
+            model = unchanged_model(task, recipe.model, source, len(tokenizer))
+    if model is None or task.teacher(model) is not None:
+        return None
+    model.tie_weights()
+    if source is not None:
+        check_tokenizer(tokenizer, model.config)
+    task.check_model(model.config)
+    _configure(model, recipe, task, tokenizer)
+    shard(model, processes().device, **shard_options(settings))
+    if checkpoints.complete_checkpoints(folder / "checkpoints"):
+        return model  # Trainer reads the weights from one of them
+    if stage.before is not None:
+        go_on_in_parts(model, stage.before)
+    elif source is not None:
+        read_weights(model, Path(os.path.expanduser(source)))
+        check_finite(model, str(source))
+    else:
+
+        def drawn() -> Any:
+            set_seed(settings.seed)
+            return new_model(task, recipe.model, tokenizer)
+
+        fill_new(model, drawn, folder)
+    return model
 
 
 def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage) -> tuple[Any, Any]:
