@@ -152,7 +152,7 @@ def phases(folder: Path, limit: int) -> None:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-        return float(loss)
+        return loss.item()
 
     model = measured_in(
         "build: drawn by the first process, read by part", lambda: built(lambda to: fill_new(to, drawn, folder))
@@ -187,7 +187,7 @@ def phases(folder: Path, limit: int) -> None:
     dist.destroy_process_group()
 
 
-def measure_phases(limit: int = 1024 * 2**20) -> None:
+def measure_phases(limit: int = 1280 * 2**20) -> None:
     """Measures the phases, and writes their page."""
     with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
         row = measured("phases", PROCESSES, folder, str(limit))
@@ -202,7 +202,7 @@ def measure_phases(limit: int = 1024 * 2**20) -> None:
     text = (
         f"`python benchmarks/sharded_memory.py phases` on {machine()}, {PROCESSES} processes of one thread, gloo. A "
         f"model of {row['weights'] / 1e6:.0f} million weights (12 layers of width 768, vocabulary of 16,000), which "
-        f"take {4 * row['weights'] / 2**20:,.0f} MiB in float32, and {states / 2**20:,.0f} MiB with gradients and AdamW's "
+        f"take {4 * row['weights'] / 2**20:,.0f} MiB in float32, {states / 2**20:,.0f} MiB with gradients and AdamW's "
         f"states. No process may allocate more than {limit / 2**20:,.0f} MiB above what it has at the beginning "
         "(`RLIMIT_DATA`). Peaks of resident memory in MiB, above that too, with mapped files. One row of "
         f"{ROW} tokens in each process. The step after loading has the loss of the step that was not interrupted, to "

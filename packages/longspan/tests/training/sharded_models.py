@@ -171,10 +171,9 @@ def main() -> None:
             continue
         if which.startswith("filled="):
             filling.SMALL, filling.RESIDENT = 0, 5_000  # each weight is in a file
-            for cases in (mechanisms, heads):
-                for name, build, given in cases():
-                    inputs = {key: value for key, value in given.items() if key != "labels"}
-                    found[f"{name}, filled"] = filled_distance(build, inputs, Path(which.partition("=")[2]))
+            for name, build, given in (case for case in mechanisms() if not case[0].endswith(", causal")):
+                inputs = {key: value for key, value in given.items() if key != "labels"}
+                found[f"{name}, filled"] = filled_distance(build, inputs, Path(which.partition("=")[2]))
             continue
         for name, build, given in {"mechanisms": mechanisms, "stacks": stacks, "heads": heads}[which]():
             found[name] = distance(build, given)

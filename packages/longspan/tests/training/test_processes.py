@@ -207,7 +207,7 @@ def weights_agree(one: Path, other: Path, *, without: str | None = None) -> None
 @pytest.mark.slow
 def test_every_stack_mechanism_and_head_is_that_of_one_process(tmp_path: Path) -> None:
     """In float64: loss, gradients, state dict and inference; divided by ours, and every stack by accelerate. Every
-    mechanism and head is also built without weights and filled from files, with the weights of one process."""
+    bidirectional mechanism is also built without weights and filled from files, with the weights of one process."""
     cases = ["stacks", "heads", "mechanisms", "accelerate", f"filled={tmp_path}"]
     done = forked(2, Path(__file__).with_name("sharded_models.py"), *cases)
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,7 @@
 """Sharded weights (FSDP2; Zhao et al. 2023, arXiv 2304.11277): each of P processes stores the P-th part of every
 weight, of its gradient and of the optimizer's states, and gathers the rest of a layer to compute it.
 
-Files are those of one process: weights and states are gathered before they are written, and sharded when they are read,
-so that a checkpoint can be resumed with any number of processes, sharded or not.
+Weights can be on `meta` when they are sharded, and filled by `longspan.training.distributed_checkpoints`, by part.
 """
 
 from __future__ import annotations

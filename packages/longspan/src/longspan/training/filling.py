@@ -88,7 +88,7 @@ class OnDisk(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for tensor in args[:2]:
+        for tensor in (*args[:2], *(kwargs or {}).values()):  # functions of `torch.nn.init` pass it by name
             if isinstance(tensor, Tensor) and tensor.nbytes > SMALL:
                 self.use(tensor)
         return result
