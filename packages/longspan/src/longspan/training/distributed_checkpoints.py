@@ -75,7 +75,7 @@ class Saving:
         self._future: Future[Any] | None = None
         self._after: Callable[[], None] | None = None
         # A thread must not exchange anything with the group in which training does.
-        self._group = torch.distributed.new_group(backend="gloo") if background else None
+        self._group: Any = torch.distributed.new_group(backend="gloo") if background else None
 
     def write(self, tensors: Mapping[str, Any], folder: Path, files: Mapping[str, int]) -> None:
         """Writes the shards of this process; in the background after a copy of them is made."""

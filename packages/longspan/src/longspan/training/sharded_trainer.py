@@ -92,7 +92,7 @@ class ShardedTrainer(RecipeTrainer):
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """As Trainer's; each process writes its shards, of weights and states."""
-        optimizer, scheduler = cast("Any", self.optimizer), cast("Any", self.lr_scheduler)
-        write_parts(self.model, optimizer.optimizer, Path(output_dir), self.saving, weights=not self.is_adapted)
+        model, optimizer, scheduler = (cast("Any", each) for each in (self.model, self.optimizer, self.lr_scheduler))
+        write_parts(model, optimizer.optimizer, Path(output_dir), self.saving, weights=not self.is_adapted)
         if self.args.should_save:
             torch.save(scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
