@@ -28,6 +28,8 @@ from contract.forms import CONFIGS
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
 from longspan.models.fsdp import shard, whole_weights
 from longspan.stacks import STACKS
+from longspan.training import filling
+from longspan.training.filling import fill_new, without_weights
 
 IDS = torch.randint(3, 61, (4, 31), generator=torch.Generator().manual_seed(1))
 IDS[:, 4] = 2
@@ -133,6 +135,31 @@ def distance(
     return max(worst, float((found - wanted).abs().max()))
 
 
+def filled_distance(build: Callable[[], Any], given: dict[str, Any], folder: Path) -> float:
+    """How far a model that is built without weights, sharded, and filled from files is from one that is built whole:
+    infinitely, where any weight or buffer differs by a bit; else the largest difference of outputs."""
+
+    def seeded() -> Any:
+        torch.manual_seed(3)
+        return build()
+
+    whole = seeded().eval()
+    with without_weights():
+        model = build().eval()
+    model.tie_weights()
+    before = {name: value for name, value in model.named_parameters() if not value.is_meta}
+    shard(model, torch.device("cpu"))
+    fill_new(model, seeded, folder)
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    same = before == {} and all(torch.equal(value, buffers[name]) for name, value in whole.named_buffers())
+    saved, expected = whole_weights(model), whole.state_dict()
+    same = same and saved.keys() == expected.keys() and all(map(torch.equal, saved.values(), expected.values()))
+    tied = [len({id(weight) for _, weight in each.named_parameters(remove_duplicate=False)}) for each in (whole, model)]
+    with torch.no_grad():
+        found, wanted = (each(**given)[0].nan_to_num() for each in (model, whole))  # scores of padding are infinite
+    return float((found - wanted).abs().max()) if same and tied[0] == tied[1] else float("inf")
+
+
 def main() -> None:
     """Go through the cases of the lists that the command line names."""
     dist.init_process_group("gloo")
@@ -141,6 +168,12 @@ def main() -> None:
         if which == "accelerate":  # positions that stop by themselves call blocks unequally often
             for name, build, given in (case for case in stacks() if "halting" not in case[0]):
                 found[f"{name}, by accelerate"] = distance(build, given, by_accelerate)
+            continue
+        if which.startswith("filled="):
+            filling.SMALL, filling.RESIDENT = 0, 5_000  # each weight is in a file
+            for name, build, given in (case for case in mechanisms() if not case[0].endswith(", causal")):
+                inputs = {key: value for key, value in given.items() if key != "labels"}
+                found[f"{name}, filled"] = filled_distance(build, inputs, Path(which.partition("=")[2]))
             continue
         for name, build, given in {"mechanisms": mechanisms, "stacks": stacks, "heads": heads}[which]():
             found[name] = distance(build, given)

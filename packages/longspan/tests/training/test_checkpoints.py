@@ -11,6 +11,7 @@ import pytest
 from longspan.errors import InputError
 from longspan.files import write_whole
 from longspan.training import checkpoints
+from longspan.training.distributed_checkpoints import Saving
 
 
 def _write(folder: Path, step: int) -> Path:
@@ -50,7 +51,7 @@ def test_order_is_by_step_and_other_names_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("best", "left"), [(2, [2, 6, 8]), (8, [6, 8]), (None, [6, 8])])
 def test_the_newest_and_the_best_stay(tmp_path: Path, best: int | None, left: list[int]) -> None:
-    callback = checkpoints.CompleteCheckpoints(tmp_path, keep=2)
+    callback = checkpoints.CompleteCheckpoints(tmp_path, 2, Saving())
     for step in (2, 4, 6, 8):
         _write(tmp_path, step)
         state = SimpleNamespace(

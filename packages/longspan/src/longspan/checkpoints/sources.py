@@ -257,8 +257,9 @@ def _load(name: str, model_class: type[PreTrainedModel]) -> PreTrainedModel:
 
 
 def check_finite(model: PreTrainedModel, name: str) -> None:
-    """Raises `InputError` if weights are NaN or infinite."""
-    for key, tensor in model.named_parameters():
+    """Raises `InputError` if weights are NaN or infinite; of sharded ones, those of this process."""
+    for key, weight in model.named_parameters():
+        tensor: Any = getattr(weight, "to_local", lambda weight=weight: weight)()
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(f"the weights of model '{name}' are damaged: {key} holds NaN or infinity; {AGAIN}")
     for key, tensor in model.named_buffers():

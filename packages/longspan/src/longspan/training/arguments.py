@@ -209,6 +209,12 @@ def _words_of(error: Exception) -> str:
 
 def _groups(parallel: Parallel, started: int) -> int:
     """Returns the number of groups of processes with batches of their own."""
+    if parallel.replicate > 1 and (started % parallel.replicate or started == parallel.replicate):
+        raise InputError(
+            f"optimisation.parallel.replicate is {parallel.replicate} and {counted(started, 'process', 'processes')} "
+            f"{'was' if started == 1 else 'were'} started; start a multiple of it (torchrun --nproc-per-node "
+            f"{2 * parallel.replicate}), or leave it out"
+        )
     groups = parallel.data or started // parallel.sequence
     if groups * parallel.sequence == started:
         return groups

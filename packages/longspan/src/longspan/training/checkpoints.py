@@ -18,8 +18,9 @@ import logging
 import math
 import re
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback
@@ -27,6 +28,9 @@ from transformers import TrainerCallback
 from longspan.errors import InputError
 from longspan.files import flush, write_whole
 from longspan.ops.runtime import is_distributed
+
+if TYPE_CHECKING:
+    from longspan.training.distributed_checkpoints import Saving
 
 FILES = "files.json"
 STATE = "trainer_state.json"
@@ -49,9 +53,10 @@ def memory_file(process: int) -> str:
 class CompleteCheckpoints(TrainerCallback):
     """Seals every checkpoint after it is written, then deletes the ones that are not needed any more."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, saving: Saving) -> None:
         self.folder = folder
         self.keep = keep
+        self.saving = saving
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by Trainer after it has loaded the checkpoint to resume from: its best one may be missing or moved."""
@@ -63,15 +68,28 @@ class CompleteCheckpoints(TrainerCallback):
             state.best_metric = None if step is None else scores[step]
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer after all files of the checkpoint of this step have been written."""
+        """Called by Trainer after all files of the checkpoint of this step have been written, but for what is still
+        being written in the background.
+        """
         if is_distributed():
             torch.distributed.barrier()  # every process has written its random states
-        if not state.is_world_process_zero:
-            return
+        best = Path(state.best_model_checkpoint).name if state.best_model_checkpoint else None
         checkpoint = self.folder / f"checkpoint-{state.global_step}"
+        self.saving.then(partial(self._complete, checkpoint, best) if state.is_world_process_zero else None)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after every update of the weights."""
+        self.saving.poll(args)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after the last step."""
+        self.saving.wait()
+        if is_distributed():
+            torch.distributed.barrier()  # the first process has sealed it
+
+    def _complete(self, checkpoint: Path, best: str | None) -> None:
         (checkpoint / "training_args.bin").unlink(missing_ok=True)
         seal(checkpoint)
-        best = Path(state.best_model_checkpoint).name if state.best_model_checkpoint else None
         for old in complete_checkpoints(self.folder)[: -self.keep]:
             if old.name != best:
                 remove(old)

@@ -134,6 +134,44 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
     return stacked
 
 
+def unchanged_model(task: Any, model: Model, source: str | Path, entries: int) -> Any:
+    """Returns a model with the configuration of a local folder and new weights, for those of the folder to be read in
+    their place; None if they do not fit as they are, so that `published_model` has to change them.
+
+    `entries` is the size of the tokenizer's vocabulary. Raises `InputError` if the folder is damaged.
+    """
+    from transformers import GenerationConfig
+
+    from longspan.checkpoints.folder import check_model_folder
+    from longspan.model_files import read_json
+
+    folder, model_class = Path(os.path.expanduser(source)), task.model_class()
+    changes = (model.attention, model.max_tokens, model.stack)
+    if any(change is not None for change in changes) or not (folder / "config.json").is_file():
+        return None
+    plain = read_json(folder / "config.json")
+    named = plain.get("model_type"), plain.get("architectures")
+    if named != (LongspanConfig.model_type, [model_class.__name__]):
+        return None
+    check_model_folder(folder)
+    with one_sentence(f"model {str(source)!r} cannot be loaded"):
+        config = LongspanConfig.from_pretrained(folder)
+        if _changed_fields(task, config) or 0 < entries - config.vocab_size <= len(task.new_tokens()):
+            return None
+        built = model_class(config)
+        if (folder / "generation_config.json").is_file():
+            built.generation_config = GenerationConfig.from_pretrained(folder)
+    return built
+
+
+def _changed_fields(task: Any, config: Any) -> dict[str, Any]:
+    """Returns the fields of a task's model that a configuration has otherwise."""
+    fields = task.model_fields()
+    if (held := config.head) is not None and fields.get("head", {}).get("head") == held["head"]:
+        fields["head"] = {**held, **fields["head"]}
+    return {name: value for name, value in fields.items() if getattr(config, name) != value}
+
+
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     """Converts the loaded model to the task's class: unchanged, with its encoder below a new head (pre-training, then a
     task), or with its encoder as the stack of a prefix language model (as UniLM from BERT).
@@ -143,10 +181,7 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     from longspan.models import LongspanForPrefixLM
     from longspan.models.encoder_model import encoder_of
 
-    model_class, fields = task.model_class(), task.model_fields()
-    if (held := loaded.config.head) is not None and fields.get("head", {}).get("head") == held["head"]:
-        fields["head"] = {**held, **fields["head"]}
-    known = {name: value for name, value in fields.items() if getattr(loaded.config, name) != value}
+    model_class, known = task.model_class(), _changed_fields(task, loaded.config)
     if isinstance(loaded, model_class) and not known:
         return loaded
     encoder = encoder_of(loaded)
@@ -233,8 +268,21 @@ def go_on(model: Any, before: Path) -> None:
     try:
         model.load_state_dict(load_model(before).state_dict())
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(
-            f"the weights of the stage in {str(before)!r} do not fit the next one ({reason}); a stage may change "
-            "windows, lengths and dropout, but nothing that is trained"
-        ) from None
+        raise _unfit(before, " ".join(str(error).split())[:300]) from None
+
+
+def go_on_in_parts(model: Any, before: Path) -> None:
+    """Reads the weights of the stage in the folder `before` into a sharded model; errors as in `go_on`."""
+    from longspan.training.distributed_checkpoints import read_weights
+
+    try:
+        read_weights(model, before)
+    except InputError as error:
+        raise _unfit(before, str(error)) from None
+
+
+def _unfit(before: Path, reason: str) -> InputError:
+    return InputError(
+        f"the weights of the stage in {str(before)!r} do not fit the next one ({reason}); a stage may change "
+        "windows, lengths and dropout, but nothing that is trained"
+    )

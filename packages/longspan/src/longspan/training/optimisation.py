@@ -67,15 +67,39 @@ class Parallel:
     """Shard weights, gradients and the optimizer's states (FSDP2); False keeps all of them in each process."""
     offload: bool = False
     """With `shard`: store the shards in CPU memory instead of the GPU's, and update them there."""
+    replicate: Count = 1
+    """With `shard`: number of groups of processes that have all weights, each in shards (hybrid sharding), such as the
+    number of machines, so that weights are gathered within a machine; 1 shards over all processes.
+    """
+    reshard_after_forward: bool = True
+    """With `shard`: free the gathered weights of a layer after its forward pass and gather them again for the backward
+    pass; False keeps them: more memory, a third less communication.
+    """
+    gather_dtype: Literal["float32", "bfloat16"] | None = None
+    """With `shard`: dtype to which weights are cast before they are gathered; gradients are always reduced in float32.
+    None is bfloat16 with `optimisation.bf16`, else float32.
+    """
+    save_in_background: bool = False
+    """With `shard`: copy the shards to CPU memory at a checkpoint, and write them while training goes on."""
 
     def __post_init__(self) -> None:
-        """Raises `InputError` for values out of range, and offloading without sharding."""
+        """Raises `InputError` for values out of range, and for settings of shards without sharding."""
         check(self)
-        if self.offload and not self.shard:
-            raise InputError(
-                "optimisation.parallel.offload is true, which moves sharded weights; set "
-                "optimisation.parallel.shard too, or leave it out"
-            )
+        reasons = {
+            "offload": "moves sharded weights",
+            "replicate": "is the number of copies of sharded weights",
+            "reshard_after_forward": "is about gathered weights",
+            "gather_dtype": "is about gathered weights",
+            "save_in_background": "writes shards",
+        }
+        for name, reason in reasons.items():
+            value = getattr(self, name)
+            if not self.shard and value != getattr(Parallel, name):
+                shown = str(value).lower() if isinstance(value, bool) else show(value)
+                raise InputError(
+                    f"optimisation.parallel.{name} is {shown}, which {reason}; set optimisation.parallel.shard too, or "
+                    "leave it out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +209,11 @@ class Optimisation:
             raise InputError(
                 "optimisation.parallel.shard divides weights, of which optimisation.train='new_positions' trains some "
                 "rows of one; leave one of them out"
+            )
+        if self.parallel.gather_dtype == "bfloat16" and not self.bf16:
+            raise InputError(
+                "optimisation.parallel.gather_dtype is 'bfloat16', but without optimisation.bf16 layers compute in "
+                "float32; set that too, or leave it out"
             )
         if self.warmup_fraction and self.warmup_steps:
             raise InputError(

@@ -249,7 +249,8 @@ def check_memory(recipe: Recipe) -> None:
     optimisation = recipe.optimisation
     needed = int(weights * 4 * (2 + states_of(optimisation.optimizer) if optimisation.lora is None else 1))
     here, everywhere = local_process_count(), process_count()
-    needed = needed * here // (everywhere if optimisation.parallel.shard else 1)
+    shards = max(1, everywhere // optimisation.parallel.replicate) if optimisation.parallel.shard else 1
+    needed = needed * here // shards
     memories = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     if torch.cuda.is_available():
         memories.append(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))

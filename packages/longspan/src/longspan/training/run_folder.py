@@ -20,6 +20,7 @@ from longspan.files import claimed, is_empty, temporary, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.settings import to_plain
 from longspan.tasks import RECIPE
+from longspan.training.filling import INITIAL
 from longspan.training.models import RANDOM
 from longspan.training.processes import is_main_process, on_main_process_first, process_count
 from longspan.training.recipe import Recipe
@@ -35,7 +36,7 @@ CHANGEABLE = (
     "optimisation.max_shard_size",
     *(f"{SECTION}.{name}" for name in UNIMPORTANT),
 )
-"""Keys that may differ when a run is resumed, because they can only change random draws of dropout."""
+"""Keys that may differ when a run is resumed: they change no more than random draws of dropout, and roundings."""
 MIXED = "mixed"
 """Folder of the files of weighted sources."""
 STREAM = "stream.json"
@@ -49,6 +50,7 @@ PREPARED = (
     ENVIRONMENT,
     "tokenizer",
     *RANDOM,
+    INITIAL,
     "tensorboard",
     MIXED,
     STREAM,

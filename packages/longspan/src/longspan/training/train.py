@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from longspan.checkpoints.folder import weight_files
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
+from longspan.checkpoints.sources import check_finite
 from longspan.checkpoints.tuning import train_new_positions_only
 from longspan.errors import InputError, last_line, one_sentence, write_errors
 from longspan.files import output_folder, remove_empty, whole_file, whole_folder, write_whole
@@ -53,8 +55,19 @@ from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.arguments import check_arguments
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.card import training_card
+from longspan.training.distributed_checkpoints import GROUPS, is_in_parts, write_joined
 from longspan.training.lifelines import ended_together
-from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
+from longspan.training.models import (
+    RANDOM,
+    check_start,
+    go_on,
+    go_on_in_parts,
+    make_room,
+    new_model,
+    published_model,
+    unchanged_model,
+    write_random,
+)
 from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count, processes
 from longspan.training.recipe import Recipe, check_memory
 from longspan.training.sections import Data
@@ -119,7 +132,8 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     stages = recipe.runs  # checked, if `load_recipe` has not done so
     check_memory(recipe)
     folder = output_folder(output)
-    with ended_together(offloads=any(stage.optimisation.parallel.offload for stage in stages)):
+    parallel = [stage.optimisation.parallel for stage in stages]
+    with ended_together(offloads=any(each.offload or each.save_in_background for each in parallel)):
         for stage in stages:
             check_arguments(stage, folder)
         if not recipe.stages:
@@ -226,19 +240,21 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
             if not source.exists():
                 with whole_folder(source) as made:
                     write_random(source.name, made, tokenizer, recipe.optimisation.seed)
-    teacher, model = _model(recipe, task, tokenizer, source, stage)
+    teacher, model = None, _filled(recipe, task, tokenizer, source, stage, folder)
+    if model is None:
+        teacher, model = _model(recipe, task, tokenizer, source, stage)
     # A corpus is tokenised once for all stages; chunks of rows depend on options that a stage may change.
     cache = folder if task.counts_rows else stage.shared
     trainer = make_trainer(recipe, task, model, tokenizer, rows, folder, teacher, cache=cache, kind=_kind(recipe))
     trainer.build = partial(_model, recipe, task, tokenizer, source, stage)
     if stage.before is not None:
         step = run_folder.read_metrics(stage.before)["best_step"]
-        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}" / OPTIMIZER_NAME
+        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}"
     return trainer
 
 
-def _kind(recipe: Recipe) -> type[RecipeTrainer]:
-    """Returns the Trainer class for the recipe's kind of parallelism."""
+def _kind(recipe: Recipe) -> Callable[..., RecipeTrainer]:
+    """Returns what makes the Trainer for the recipe's kind of parallelism."""
     parallel = recipe.optimisation.parallel
     if parallel.offload and is_main_process() and (process_count() == 1 or processes().device.type == "cpu"):
         why = "one process has all weights" if process_count() == 1 else "without a GPU the parts lie there anyway"
@@ -246,9 +262,51 @@ def _kind(recipe: Recipe) -> type[RecipeTrainer]:
         logger.warning("%s; it changes nothing, since %s", what, why)
     if not parallel.shard or process_count() == 1:
         return RecipeTrainer
-    from longspan.training.sharded_trainer import OffloadingTrainer, ShardedTrainer
+    from longspan.training.sharded_trainer import ShardedTrainer
 
-    return OffloadingTrainer if parallel.offload else ShardedTrainer
+    return partial(ShardedTrainer, settings=recipe.optimisation)
+
+
+def _filled(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage, folder: Path) -> Any:
+    """Returns a model of sharded weights that no process has had as a whole; None if it has to be built whole: without
+    sharding, with adapters, a teacher, or published weights that are converted. Arguments are those of `_model`.
+    """
+    settings = recipe.optimisation
+    if not settings.parallel.shard or process_count() == 1 or settings.lora is not None:
+        return None
+    from longspan.models.fsdp import shard
+    from longspan.training.distributed_checkpoints import read_weights
+    from longspan.training.filling import fill_new, without_weights
+    from longspan.training.sharded_trainer import shard_options
+
+    with without_weights():
+        if source is None:
+            model = new_model(task, recipe.model, tokenizer)
+        else:
+            model = unchanged_model(task, recipe.model, source, len(tokenizer))
+    if model is None or task.teacher(model) is not None:
+        return None
+    model.tie_weights()
+    if source is not None:
+        check_tokenizer(tokenizer, model.config)
+    task.check_model(model.config)
+    _configure(model, recipe, task, tokenizer)
+    shard(model, processes().device, **shard_options(settings))
+    if checkpoints.complete_checkpoints(folder / "checkpoints"):
+        return model  # Trainer reads the weights from one of them
+    if stage.before is not None:
+        go_on_in_parts(model, stage.before)
+    elif source is not None:
+        read_weights(model, Path(os.path.expanduser(source)))
+        check_finite(model, str(source))
+    else:
+
+        def drawn() -> Any:
+            set_seed(settings.seed)
+            return new_model(task, recipe.model, tokenizer)
+
+        fill_new(model, drawn, folder)
+    return model
 
 
 def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage) -> tuple[Any, Any]:
@@ -372,6 +430,8 @@ def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str)
         with write_errors(folder), stop.listening(), _readers_alive(recipe):
             trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
     except InputError:
+        with suppress(InputError, OSError):  # what is being written in the background can still be completed
+            trainer.saving.wait()
         if is_main_process():
             checkpoints.remove_unfinished(place)
         raise
@@ -425,10 +485,12 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     if recipe.optimisation.lora is not None and is_main_process():
         model = trainer.model if trainer.merges else trainer.build()[1]
         weights = write_merged(model, chosen, folder)
+    elif is_in_parts(chosen) and is_main_process():
+        weights = write_joined(chosen, folder, recipe.optimisation.max_shard_size)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
-    skip |= {OPTIMIZER_NAME, SCHEDULER_NAME, "scaler.pt"}
+    skip |= {OPTIMIZER_NAME, SCHEDULER_NAME, GROUPS, "scaler.pt"}
     for file in sorted(chosen.iterdir()) if is_main_process() else ():
-        if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
+        if file.is_file() and file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
     if is_main_process():

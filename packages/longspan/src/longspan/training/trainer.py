@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file
 from torch.distributed import get_world_size
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
 from longspan.characters import counted
@@ -36,6 +37,7 @@ from longspan.training.callbacks import (
     reports,
 )
 from longspan.training.checkpoints import MEMORY, PROCESSES, CompleteCheckpoints, read_unlogged
+from longspan.training.distributed_checkpoints import PARTS, Saving, is_in_parts, read_states, read_weights
 from longspan.training.meter import ROWS, Meter, peak_flops, row_flops, with_rows
 from longspan.training.mixing import Mixed
 from longspan.training.processes import (
@@ -74,7 +76,8 @@ class RecipeTrainer(Trainer):
         self.head_rate: float | None = None
         """Learning rate of the layers above the encoder; None for that of all."""
         self.moments: Path | None = None
-        """The optimizer's file of the previous stage, whose moments initialise this one's."""
+        """The checkpoint of the previous stage, whose moments initialise this one's."""
+        self.saving = Saving()
         self.frozen = False
         """Whether only new position rows are trained."""
         self.build: Callable[[], tuple[Any, Any]] | None = None
@@ -137,10 +140,32 @@ class RecipeTrainer(Trainer):
         if made and self.head_rate is not None:
             with_head_rate(optimizer, self.model, self.head_rate)
         if made and self.moments is not None:
-            take_moments(optimizer, self.moments)
+            take_moments(optimizer, self.model, self.moments)
         if made and self.frozen:
             hold_old_rows(optimizer, self.accelerator.unwrap_model(self.model))
         return optimizer
+
+    @property
+    def is_adapted(self) -> bool:
+        """Whether adapters are trained, which PEFT saves and loads."""
+        return hasattr(self.model, "peft_config")
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """As Trainer's, also of a checkpoint in parts, which sharded weights had."""
+        checkpoint = Path(resume_from_checkpoint)
+        if is_in_parts(checkpoint) and not self.is_adapted:
+            read_weights(cast("Any", self.model), checkpoint / PARTS)
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """As Trainer's, also of a checkpoint in parts."""
+        if checkpoint is None or not is_in_parts(Path(checkpoint)):
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        optimizer, scheduler = cast("Any", self.optimizer), cast("Any", self.lr_scheduler)
+        read_states(cast("Any", self.model), optimizer.optimizer, Path(checkpoint))
+        scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER_NAME, map_location="cpu", weights_only=True))
+        return None
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """Corrects for stand-ins: Trainer divides a mean loss by the number of micro-batches and
@@ -278,9 +303,9 @@ def make_trainer(
     teacher: Any = None,
     *,
     cache: Path,
-    kind: type[RecipeTrainer] = RecipeTrainer,
+    kind: Callable[..., RecipeTrainer] = RecipeTrainer,
 ) -> Any:
-    """Returns the Trainer of a recipe, of class `kind`; `rows` are the training rows, of each weighted source, and the
+    """Returns the Trainer of a recipe, made by `kind`; `rows` are the training rows, of each weighted source, and the
     validation rows, `folder` is the output folder, `teacher` is that of `Task.teacher`, and data sets store their files
     in `cache`.
     """
@@ -338,7 +363,7 @@ def make_trainer(
         trainer.meter,
         Composition(trainer, recipe.data.sources("train")),
         Borders(trainer),
-        CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
+        CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints, trainer.saving),
         *reports(recipe.optimisation.report_to, folder),
         StopStalled(recipe.optimisation.patience),
         Progress() if sys.stderr.isatty() else ProgressLines(),
@@ -422,8 +447,12 @@ def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:
         )
 
 
-def take_moments(optimizer: Any, file: Path) -> None:
+def take_moments(optimizer: Any, model: Any, checkpoint: Path) -> None:
     """Initialises the moments from a checkpoint, with the optimizer's current learning rates and decays."""
+    if is_in_parts(checkpoint):
+        read_states(model, optimizer, checkpoint, groups=False)
+        return
+    file = checkpoint / OPTIMIZER_NAME
     if not file.is_file():  # sharded over processes, it has another form
         logger.warning("%s is not there, so the stage begins with moments of zero", file)
         return
