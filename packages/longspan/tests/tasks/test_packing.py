@@ -13,7 +13,7 @@ from longspan.data.corpus.tokens import TOKENS, Stream
 from longspan.data.ragged import Ragged, Writer, make_once
 from longspan.tasks.language_modelling.language_model import NextTokenChunks
 from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
-from longspan.tasks.packing import Packing, packing_of
+from longspan.tasks.packing import Packing
 from longspan.training.mixing import Mixed
 
 SEPARATOR = 1
@@ -105,8 +105,8 @@ def test_mixed_sources_count_by_how_often_their_rows_are_drawn(tmp_path: Path) -
     assert [part.packing().numbers()["packed_filled"] for part in parts] == [4 / 6, 1]
     assert [part.packing().cut for part in parts] == [0, 4]
     mixed = Mixed(parts, [1, 1], stopping_strategy="all_exhausted", seed=1)
-    (few, many), packing = mixed.counts(), packing_of(mixed)
+    (few, many), packing = mixed.counts(), mixed.packing()
     assert packing is not None
     assert packing.numbers()["packed_filled"] == pytest.approx((few * 4 / 6 + many) / (few + many))
     assert packing.documents == few + Fraction(many, 2)  # a document of eight tokens is two rows of four
-    assert packing_of(Mixed([[1, 2]], [1], stopping_strategy="all_exhausted", seed=1)) is None
+    assert Mixed([[1, 2]], [1], stopping_strategy="all_exhausted", seed=1).packing() is None

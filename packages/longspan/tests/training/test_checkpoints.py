@@ -11,7 +11,7 @@ import pytest
 from longspan.errors import InputError
 from longspan.files import write_whole
 from longspan.training import checkpoints
-from longspan.training.distributed_checkpoints import Saving
+from longspan.training.checkpoints import Saving
 
 
 def _write(folder: Path, step: int) -> Path:

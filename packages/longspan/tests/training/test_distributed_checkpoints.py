@@ -19,7 +19,8 @@ from forked import forked
 from longspan.checkpoints.loading import load_model
 from longspan.errors import InputError
 from longspan.training import checkpoints
-from longspan.training.distributed_checkpoints import GROUPS, OF, PARTS, read_states, read_weights, write_joined
+from longspan.training.checkpoints import PARTS
+from longspan.training.distributed_checkpoints import GROUPS, OF, read_states, read_weights, write_joined
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -61,8 +61,3 @@ class Packing:
             "packed_documents_per_row": float(Fraction(self.pieces, self.rows)),
             "packed_cut": float(Fraction(self.cut, self.documents)),
         }
-
-
-def packing_of(dataset: Any) -> Packing | None:
-    """Returns the `packing()` of a data set; None if it has none."""
-    return dataset.packing() if hasattr(dataset, "packing") else None

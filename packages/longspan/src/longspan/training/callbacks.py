@@ -24,7 +24,6 @@ from transformers import ProgressCallback, TrainerCallback
 from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan.tasks.packing import packing_of
 from longspan.training.checkpoints import PROCESSES, UNLOGGED, complete_checkpoints, evaluations, memory_file
 from longspan.training.mixing import Mixed
 from longspan.training.processes import largest
@@ -129,7 +128,8 @@ class Composition(TrainerCallback):
             drawn = zip(self.sources, dataset.counts(), dataset.lengths.tolist(), strict=True)
             each = "; ".join(f"{source}: {count:,} of {length:,}" for source, count, length in drawn)
             lines.append(f"rows drawn in an epoch: {each}")
-        if (packing := packing_of(dataset)) is not None:
+        packing = dataset.packing() if hasattr(dataset, "packing") else None
+        if packing is not None:
             numbers = packing.numbers()
             self.trainer.log(numbers)
             lines.append(PACKED.format(**numbers))

@@ -18,9 +18,12 @@ import logging
 import math
 import re
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import TrainerCallback
@@ -28,9 +31,7 @@ from transformers import TrainerCallback
 from longspan.errors import InputError
 from longspan.files import flush, write_whole
 from longspan.ops.runtime import is_distributed
-
-if TYPE_CHECKING:
-    from longspan.training.distributed_checkpoints import Saving
+from longspan.training.processes import largest
 
 FILES = "files.json"
 STATE = "trainer_state.json"
@@ -38,6 +39,8 @@ UNLOGGED = "unlogged.json"
 """File with the losses that were not logged yet when a checkpoint was saved, and the number of processes."""
 PROCESSES = "processes"
 """Key of the number of processes in that file."""
+PARTS = "parts"
+"""The folder of the shards in a checkpoint of `longspan.training.distributed_checkpoints`."""
 MEMORY = "memory-"
 """Prefix of the files with the memory of contiguous streams, one for each process."""
 NAME = re.compile(r"checkpoint-\d+")
@@ -48,6 +51,76 @@ logger = logging.getLogger(__name__)
 def memory_file(process: int) -> str:
     """Returns the name of the file with the memory of one process's streams."""
     return f"{MEMORY}{process}.safetensors"
+
+
+class Saving:
+    """A checkpoint that is being written in the background, of which there is at most one.
+
+    Attributes:
+        background: writes in a thread while training goes on.
+    """
+
+    def __init__(self, *, background: bool = False) -> None:
+        self.background = background
+        self._future: Future[Any] | None = None
+        self._after: Callable[[], None] | None = None
+        # A thread must not exchange anything with the group in which training does.
+        self._group: Any = torch.distributed.new_group(backend="gloo") if background else None
+
+    def write(self, tensors: Mapping[str, Any], folder: Path, files: Mapping[str, int]) -> None:
+        """Writes the shards of this process; in the background after a copy of them is made."""
+        from torch.distributed.checkpoint import HuggingFaceStorageWriter, async_save, save
+
+        folder.mkdir(parents=True, exist_ok=True)
+        writer = HuggingFaceStorageWriter(str(folder), dict(files), save_distributed=True)
+        if not self.background:
+            with plain_errors():
+                save(dict(tensors), storage_writer=writer)
+            return
+        self.wait()
+        made: Any = async_save(dict(tensors), storage_writer=writer, process_group=self._group)
+        self._future = made
+
+    def then(self, after: Callable[[], None] | None) -> None:
+        """Calls `after`, if this process has one, when the checkpoint is written: now, if none is being written."""
+        self._after = after
+        if self._future is None:
+            self.wait()
+
+    def poll(self, args: Any) -> None:
+        """Completes the checkpoint if every process has written its part by now; `args` are Trainer's.
+
+        Raises what prevented it, in every process after the same step.
+        """
+        if self._future is not None and not largest([not self._future.done()], args)[0]:
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits for the checkpoint and completes it; raises what prevented it, in every process."""
+        future, after = self._future, self._after
+        self._future = self._after = None
+        if future is not None:
+            with plain_errors():
+                future.result()
+        if after is not None:
+            after()
+
+
+def is_in_parts(checkpoint: Path) -> bool:
+    """Whether a checkpoint has shards instead of whole weights."""
+    return (checkpoint / PARTS).is_dir()
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raises the exception of the first process that failed instead of PyTorch's `BaseException` with all of them."""
+    from torch.distributed.checkpoint import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        _, (reason, _) = min(error.failures.items())
+        raise reason from None
 
 
 class CompleteCheckpoints(TrainerCallback):

@@ -12,9 +12,7 @@ import json
 import math
 import struct
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,23 +21,13 @@ import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from torch.distributed.checkpoint import (
-    CheckpointException,
-    HuggingFaceStorageReader,
-    HuggingFaceStorageWriter,
-    TensorStorageMetadata,
-    async_save,
-    load,
-    save,
-)
+from torch.distributed.checkpoint import HuggingFaceStorageReader, TensorStorageMetadata, load
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
 from longspan.errors import InputError, last_line
 from longspan.files import whole_file, write_whole
-from longspan.training.processes import largest
+from longspan.training.checkpoints import PARTS, Saving, plain_errors
 
-PARTS = "parts"
-"""The folder of the shards in a checkpoint."""
 GROUPS = "groups.pt"
 """The file of the optimizer's groups and of states that are no tensors."""
 OF = "/"
@@ -61,62 +49,6 @@ TYPES = {
     torch.bool: "BOOL",
 }
 """Dtype → its name in safetensors."""
-
-
-class Saving:
-    """A checkpoint that is being written in the background, of which there is at most one.
-
-    Attributes:
-        background: writes in a thread while training goes on.
-    """
-
-    def __init__(self, *, background: bool = False) -> None:
-        self.background = background
-        self._future: Future[Any] | None = None
-        self._after: Callable[[], None] | None = None
-        # A thread must not exchange anything with the group in which training does.
-        self._group: Any = torch.distributed.new_group(backend="gloo") if background else None
-
-    def write(self, tensors: Mapping[str, Any], folder: Path, files: Mapping[str, int]) -> None:
-        """Writes the shards of this process; in the background after a copy of them is made."""
-        folder.mkdir(parents=True, exist_ok=True)
-        writer = HuggingFaceStorageWriter(str(folder), dict(files), save_distributed=True)
-        if not self.background:
-            with _plain_errors():
-                save(dict(tensors), storage_writer=writer)
-            return
-        self.wait()
-        made: Any = async_save(dict(tensors), storage_writer=writer, process_group=self._group)
-        self._future = made
-
-    def then(self, after: Callable[[], None] | None) -> None:
-        """Calls `after`, if this process has one, when the checkpoint is written: now, if none is being written."""
-        self._after = after
-        if self._future is None:
-            self.wait()
-
-    def poll(self, args: Any) -> None:
-        """Completes the checkpoint if every process has written its part by now; `args` are Trainer's.
-
-        Raises what prevented it, in every process after the same step.
-        """
-        if self._future is not None and not largest([not self._future.done()], args)[0]:
-            self.wait()
-
-    def wait(self) -> None:
-        """Waits for the checkpoint and completes it; raises what prevented it, in every process."""
-        future, after = self._future, self._after
-        self._future = self._after = None
-        if future is not None:
-            with _plain_errors():
-                future.result()
-        if after is not None:
-            after()
-
-
-def is_in_parts(checkpoint: Path) -> bool:
-    """Whether a checkpoint has shards instead of whole weights."""
-    return (checkpoint / PARTS).is_dir()
 
 
 def stored_weights(model: Any) -> dict[str, Tensor]:
@@ -238,7 +170,7 @@ def _read(tensors: dict[str, Any], files: Path) -> None:
                 f"{name!r} has the shape {tuple(stored[name].size)} in {str(files)!r} and {tuple(tensor.shape)} in the "
                 "model; a part of it is missing, or the files are those of another model"
             )
-    with _plain_errors(), warnings.catch_warnings():
+    with plain_errors(), warnings.catch_warnings():
         # Each process reads what it needs, and they need not agree about it; PyTorch warns that it cannot know that.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
         load(tensors, storage_reader=HuggingFaceStorageReader(str(files)), no_dist=True)
@@ -329,13 +261,3 @@ def write_safetensors(opened: Any, tensors: Mapping[str, Tensor], value: Callabl
     opened.write(struct.pack("<Q", len(text)) + text)
     for name in names:
         opened.write(value(name).detach().reshape(-1).view(torch.uint8).numpy().data)
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Raises the exception of the first process that failed instead of PyTorch's `BaseException` with all of them."""
-    try:
-        yield
-    except CheckpointException as error:
-        _, (reason, _) = min(error.failures.items())
-        raise reason from None

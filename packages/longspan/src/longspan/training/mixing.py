@@ -16,7 +16,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from longspan.errors import InputError
-from longspan.tasks.packing import Packing, packing_of
+from longspan.tasks.packing import Packing
 
 AT_ONCE = 1 << 16
 """Draws computed at once."""
@@ -144,6 +144,6 @@ class Mixed(Dataset[dict[str, Any]]):
 
     def packing(self) -> Packing | None:
         """Returns how documents fill the rows of an epoch, on average; None if the sources have no packed rows."""
-        parts = [packing_of(part) for part in self.parts]
+        parts = [part.packing() if hasattr(part, "packing") else None for part in self.parts]
         drawn = [part.of(count) for part, count in zip(parts, self.counts(), strict=True) if part is not None]
         return reduce(add, drawn) if drawn else None

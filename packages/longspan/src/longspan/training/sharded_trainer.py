@@ -11,7 +11,8 @@ from transformers.trainer import SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from longspan.models.fsdp import divide_loaded_states, is_sharded, shard, whole_weights
-from longspan.training.distributed_checkpoints import PARTS, Saving, is_in_parts, read_weights, write_parts
+from longspan.training.checkpoints import PARTS, Saving, is_in_parts
+from longspan.training.distributed_checkpoints import read_weights, write_parts
 from longspan.training.optimisation import Optimisation
 from longspan.training.trainer import RecipeTrainer
 

@@ -55,7 +55,7 @@ from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.arguments import check_arguments
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.card import training_card
-from longspan.training.distributed_checkpoints import GROUPS, is_in_parts, write_joined
+from longspan.training.distributed_checkpoints import GROUPS, write_joined
 from longspan.training.lifelines import ended_together
 from longspan.training.models import (
     RANDOM,
@@ -485,7 +485,7 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     if recipe.optimisation.lora is not None and is_main_process():
         model = trainer.model if trainer.merges else trainer.build()[1]
         weights = write_merged(model, chosen, folder)
-    elif is_in_parts(chosen) and is_main_process():
+    elif checkpoints.is_in_parts(chosen) and is_main_process():
         weights = write_joined(chosen, folder, recipe.optimisation.max_shard_size)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
     skip |= {OPTIMIZER_NAME, SCHEDULER_NAME, GROUPS, "scaler.pt"}

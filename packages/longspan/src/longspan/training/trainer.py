@@ -36,8 +36,16 @@ from longspan.training.callbacks import (
     StopStalled,
     reports,
 )
-from longspan.training.checkpoints import MEMORY, PROCESSES, CompleteCheckpoints, read_unlogged
-from longspan.training.distributed_checkpoints import PARTS, Saving, is_in_parts, read_states, read_weights
+from longspan.training.checkpoints import (
+    MEMORY,
+    PARTS,
+    PROCESSES,
+    CompleteCheckpoints,
+    Saving,
+    is_in_parts,
+    read_unlogged,
+)
+from longspan.training.distributed_checkpoints import read_states, read_weights
 from longspan.training.meter import ROWS, Meter, peak_flops, row_flops, with_rows
 from longspan.training.mixing import Mixed
 from longspan.training.processes import (
