@@ -32,8 +32,8 @@ from torch.distributed.checkpoint import (
     load,
     save,
 )
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
+from longspan.checkpoints.folder import INDEX
 from longspan.errors import InputError, last_line
 from longspan.files import whole_file, write_whole
 from longspan.training.processes import largest
@@ -302,8 +302,8 @@ def write_joined(checkpoint: Path, folder: Path, max_shard_size: str) -> set[str
     files = set(split.filename_to_tensors)
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
-        write_whole({folder / SAFE_WEIGHTS_INDEX_NAME: json.dumps(index, indent=2, sort_keys=True) + "\n"})
-        files.add(SAFE_WEIGHTS_INDEX_NAME)
+        write_whole({folder / INDEX: json.dumps(index, indent=2, sort_keys=True) + "\n"})
+        files.add(INDEX)
     return files
 
 
