@@ -35,14 +35,8 @@ from longspan.models.transformers_names import enable_checkpointing
 from longspan.models.work import Choice
 from longspan.planning.memory import memory_of
 from longspan.planning.source import Planned, planned_recipe
-from longspan.training.distributed_checkpoints import (
-    PARTS,
-    Saving,
-    read_states,
-    read_weights,
-    write_joined,
-    write_parts,
-)
+from longspan.training.checkpoints import PARTS, Saving
+from longspan.training.distributed_checkpoints import read_states, read_weights, write_joined, write_parts
 from longspan.training.filling import fill_new, without_weights
 from longspan.training.recipe_file import load_recipe
 from measure import table, write_page

@@ -180,6 +180,9 @@ OVERRIDDEN: dict[str, tuple[str, ...]] = {
     ),
     "Trainer": (
         "_get_train_sampler",
+        "_load_from_checkpoint",
+        "_load_optimizer_and_scheduler",
+        "_move_model_to_device",
         "_save_optimizer_and_scheduler",
         "compute_loss",
         "create_optimizer",
@@ -200,6 +203,7 @@ OVERRIDDEN: dict[str, tuple[str, ...]] = {
         "on_save",
         "on_step_end",
         "on_train_begin",
+        "on_train_end",
     ),
 }
 """Class → members that classes of Longspan override; inherited ones are listed with the class that is extended."""

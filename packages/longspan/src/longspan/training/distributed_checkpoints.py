@@ -21,9 +21,22 @@ import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+<<<<<<< HEAD
 from torch.distributed.checkpoint import HuggingFaceStorageReader, TensorStorageMetadata, load
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
+=======
+from torch.distributed.checkpoint import (
+    CheckpointException,
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+    TensorStorageMetadata,
+    async_save,
+    load,
+    save,
+)
+>>>>>>> dcp
 
+from longspan.checkpoints.folder import INDEX
 from longspan.errors import InputError, last_line
 from longspan.files import whole_file, write_whole
 from longspan.training.checkpoints import PARTS, Saving, plain_errors
@@ -234,8 +247,8 @@ def write_joined(checkpoint: Path, folder: Path, max_shard_size: str) -> set[str
     files = set(split.filename_to_tensors)
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
-        write_whole({folder / SAFE_WEIGHTS_INDEX_NAME: json.dumps(index, indent=2, sort_keys=True) + "\n"})
-        files.add(SAFE_WEIGHTS_INDEX_NAME)
+        write_whole({folder / INDEX: json.dumps(index, indent=2, sort_keys=True) + "\n"})
+        files.add(INDEX)
     return files
 
 

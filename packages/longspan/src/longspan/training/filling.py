@@ -78,7 +78,10 @@ class OnDisk(TorchFunctionMode):
         if weight is None or weight.nbytes <= SMALL or weight.untyped_storage().data_ptr() in self.maps:
             return None
         with tempfile.TemporaryFile(dir=self.folder) as file:
-            os.posix_fallocate(file.fileno(), 0, weight.nbytes)  # a full disk is an error here, not a signal later
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, weight.nbytes)  # a full disk is an error here, no signal later
+            else:  # macOS
+                file.truncate(weight.nbytes)
             mapped = mmap.mmap(file.fileno(), weight.nbytes)
         values = torch.frombuffer(mapped, dtype=weight.dtype, count=weight.numel()).view(weight.shape)
         values.copy_(weight.detach())

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import torch
 from transformers.trainer import SCHEDULER_NAME
-from transformers.utils import SAFE_WEIGHTS_NAME
 
+from longspan.checkpoints.folder import WEIGHTS
 from longspan.models.fsdp import divide_loaded_states, is_sharded, shard, whole_weights
 from longspan.training.checkpoints import PARTS, Saving, is_in_parts
 from longspan.training.distributed_checkpoints import read_weights, write_parts
@@ -89,7 +89,7 @@ class ShardedTrainer(RecipeTrainer):
                 self._save(output_dir, state_dict=weights)
         elif self.args.should_save:
             self._save(output_dir, state_dict={})
-            (Path(str(output_dir)) / SAFE_WEIGHTS_NAME).unlink(missing_ok=True)
+            (Path(str(output_dir)) / WEIGHTS).unlink(missing_ok=True)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """As Trainer's; each process writes its shards, of weights and states."""

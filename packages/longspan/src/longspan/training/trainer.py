@@ -172,7 +172,8 @@ class RecipeTrainer(Trainer):
             return super()._load_optimizer_and_scheduler(checkpoint)
         optimizer, scheduler = cast("Any", self.optimizer), cast("Any", self.lr_scheduler)
         read_states(cast("Any", self.model), optimizer.optimizer, Path(checkpoint))
-        scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER_NAME, map_location="cpu", weights_only=True))
+        file = Path(checkpoint) / SCHEDULER_NAME
+        scheduler.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
         return None
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
