@@ -21,20 +21,7 @@ import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-<<<<<<< HEAD
 from torch.distributed.checkpoint import HuggingFaceStorageReader, TensorStorageMetadata, load
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
-=======
-from torch.distributed.checkpoint import (
-    CheckpointException,
-    HuggingFaceStorageReader,
-    HuggingFaceStorageWriter,
-    TensorStorageMetadata,
-    async_save,
-    load,
-    save,
-)
->>>>>>> dcp
 
 from longspan.checkpoints.folder import INDEX
 from longspan.errors import InputError, last_line
