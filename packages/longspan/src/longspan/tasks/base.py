@@ -137,9 +137,9 @@ class Task(Protocol):
         self, sources: Sequence[str], split: str, limit: int | None, tokenizer: Any, *, seed: int, on_error: str
     ) -> RowStream:
         """Returns the training rows of sources, which are located but not read; other arguments as in `read` and
-        `dataset`.
+        `dataset`. Tasks with `streams` override it.
         """
-        raise NotImplementedError
+        raise InputError(f"task {self.name!r} needs all of its rows before it trains; leave data.streaming out")
 
     def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
         """Yields texts to train a tokenizer on."""
