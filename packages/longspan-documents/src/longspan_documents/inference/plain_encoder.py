@@ -234,8 +234,8 @@ class PlainEncoder:
 
 def sinusoids(length: int, width: int, config: dict[str, Any]) -> np.ndarray:
     """Returns "two_to_period" position embeddings `(T, E)`; see `longspan.models.embeddings.TwoToPeriodSinusoids`."""
-    exponent = np.linspace(0, 1, (width + 1) // 2, dtype=np.float32)
-    waves = np.float32(math.pi) * np.float32(config["position_period"] / 2) ** -exponent
+    exponent = np.linspace(0, 1, (width + 1) // 2)
+    waves = (math.pi * (config["position_period"] / 2) ** -exponent).astype(np.float32)
     angle = np.arange(config["position_offset"], config["position_offset"] + length)[:, None].astype(np.float32) * waves
     scale = np.float32(2**0.5 * config["init_std"])
     return scale * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :width]

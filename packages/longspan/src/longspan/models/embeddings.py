@@ -58,8 +58,11 @@ class TwoToPeriodSinusoids(nn.Module):
     def forward(self, position: Tensor) -> Tensor:
         """`(B, T)` positions → `(B, T, E)` float32."""
         half = (self.width + 1) // 2
-        exponent = torch.linspace(0, 1, half, device=position.device, dtype=torch.float32)
-        angle = position[..., None] * (math.pi * (self.period / 2) ** -exponent)
+        # Powers in float32 differ between processors, and thousands of tokens later so do angles. MPS has no float64.
+        device = torch.device("cpu") if position.device.type == "mps" else position.device
+        exponent = torch.linspace(0, 1, half, device=device, dtype=torch.float64)
+        waves = (math.pi * (self.period / 2) ** -exponent).float().to(position.device)
+        angle = position[..., None] * waves
         return self.scale * torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.width]
 
 
