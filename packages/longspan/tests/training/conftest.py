@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
@@ -66,6 +68,21 @@ def same(curve: Callable[[Path], list[tuple[Any, ...]]]) -> Callable[[Path, Path
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
     return check
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Callable[[Path], Path]:
+    """A copy of a run as it was after its first checkpoint."""
+
+    def copied(whole: Path) -> Path:
+        folder = tmp_path / "interrupted"
+        shutil.copytree(whole, folder)
+        (folder / "metrics.json").unlink()
+        for checkpoint in complete_checkpoints(folder / "checkpoints")[1:]:
+            shutil.rmtree(checkpoint)
+        return folder
+
+    return copied
 
 
 @pytest.fixture(scope="session")

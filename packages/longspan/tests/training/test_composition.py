@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.meter import ROWS, Meter
 from longspan.training.processes import STAND_IN
 from longspan.training.recipe_file import load_recipe
@@ -34,7 +33,10 @@ def packed(history: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def test_packing_is_shown_and_kept_in_the_history(
-    tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    interrupted: Callable[[Path], Path],
 ) -> None:
     recipe = corpus_recipe(tiny_recipe, tmp_path, "optimisation.keep_checkpoints=9", cross_documents=False)
     result = train(recipe, tmp_path / "run")
@@ -49,10 +51,7 @@ def test_packing_is_shown_and_kept_in_the_history(
     steps = [entry for entry in result.history if "loss" in entry]
     assert all(1 <= entry["documents_per_row"] <= 12 and 0.5 < entry["filled"] <= 1 for entry in steps)
     # A resumed run has them once.
-    (tmp_path / "run" / "metrics.json").unlink()
-    for checkpoint in complete_checkpoints(tmp_path / "run" / "checkpoints")[1:]:
-        shutil.rmtree(checkpoint)
-    assert packed(train(recipe, tmp_path / "run", resume=True).history) == [numbers]
+    assert packed(train(recipe, interrupted(tmp_path / "run"), resume=True).history) == [numbers]
     assert "packed rows" not in capsys.readouterr().err
 
 

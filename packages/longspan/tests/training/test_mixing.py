@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 from longspan.errors import InputError
 from longspan.training import mixing
-from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.mixing import Mixed, draws, epoch_of, permutation
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
@@ -123,18 +121,15 @@ def sources(folder: Path, **lengths: int) -> list[str]:
 
 
 def test_a_resumed_run_draws_the_same_rows(
-    tiny_recipe: Path, tmp_path: Path, same: Callable[[Path, Path], None]
+    tiny_recipe: Path, tmp_path: Path, same: Callable[[Path, Path], None], interrupted: Callable[[Path], Path]
 ) -> None:
     """From the first checkpoint, in the first of several epochs."""
     first, second = sources(tmp_path, a=4, b=3)
     changes = [f"data.train=[{{from: {first}, weight: 3}}, {{from: {second}, weight: 1}}]"]
     changes += ["data.validation_rows=1", "optimisation.steps=12", "optimisation.evaluate_every=4"]
     recipe = load_recipe(tiny_recipe, [*changes, "optimisation.keep_checkpoints=9"])
-    whole, folder = train(recipe, tmp_path / "whole").folder, tmp_path / "parts"
-    shutil.copytree(whole, folder)
-    (folder / "metrics.json").unlink()
-    for checkpoint in complete_checkpoints(folder / "checkpoints")[1:]:
-        shutil.rmtree(checkpoint)
+    whole = train(recipe, tmp_path / "whole").folder
+    folder = interrupted(whole)
     train(recipe, folder, resume=True)
     same(folder, whole)
     facts = (folder / "README.md").read_text()

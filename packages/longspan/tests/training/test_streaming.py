@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -21,7 +20,6 @@ from longspan.errors import InputError
 from longspan.tasks.base import RowStream
 from longspan.tasks.language_modelling.language_model import LanguageModel
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
-from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.recipe_file import load_recipe
 from longspan.training.streaming import Streamed, shuffled
 from longspan.training.tokenizers import train_tokenizer
@@ -223,14 +221,15 @@ def changes_of(task: str, folder: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["summarization", "language_model", "masked_lm"])
 def test_a_resumed_run_reads_the_same_rows(
-    task: str, tiny_recipe: Path, tmp_path: Path, same: Callable[[Path, Path], None]
+    task: str,
+    tiny_recipe: Path,
+    tmp_path: Path,
+    same: Callable[[Path, Path], None],
+    interrupted: Callable[[Path], Path],
 ) -> None:
     recipe = load_recipe(tiny_recipe, changes_of(task, tmp_path))
-    whole, folder = train(recipe, tmp_path / "whole").folder, tmp_path / "parts"
-    shutil.copytree(whole, folder)
-    (folder / "metrics.json").unlink()
-    for checkpoint in complete_checkpoints(folder / "checkpoints")[1:]:
-        shutil.rmtree(checkpoint)
+    whole = train(recipe, tmp_path / "whole").folder
+    folder = interrupted(whole)
     train(recipe, folder, resume=True)
     same(folder, whole)
 
