@@ -101,7 +101,7 @@ class Mixed(Dataset[dict[str, Any]]):
         self.source = epoch_of(self.lengths.tolist(), drawn, stopping_strategy=stopping_strategy)
         self.source = self.source.astype(np.min_scalar_type(len(self.parts)))
         self.number = np.empty(len(self.source), dtype=np.int64)
-        """The how-manieth row of its source each row is."""
+        """The position of each row among the rows that are drawn from its source."""
         for part in range(len(self.parts)):
             chosen = self.source == part
             self.number[chosen] = np.arange(chosen.sum())
