@@ -15,8 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_DEVELOPERS = frozenset({"dev", "docs"})
-BESIDE = ("numpy<2.4",)
-"""What the oldest releases need of others: none of them was tried with NumPy 2.4."""
+BESIDE = ("numpy<2.4", "typing-extensions>=4.15")
+"""What the oldest releases need of others: none of them was tried with NumPy 2.4. And what tools of developers need:
+selenium requires newer typing extensions than the packages do."""
 
 _LOWER = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?>=(?P<version>[\w.]+)(?:,<[\w.]+)?(?P<marker> *;.*)?")
 _PINNED = re.compile(r"(?P<name>[\w.-]+)==[\w.+]+")
@@ -53,7 +54,8 @@ def oldest(projects: list[dict], tested: str) -> list[str]:
         pinned = _PINNED.fullmatch(line)
         if pinned is not None and _normal(pinned["name"]) in developers - set(lines):
             lines[_normal(pinned["name"])] = line
-    return sorted(lines.values(), key=str.lower)
+    beside = {_normal(re.split(r"[<>=]", requirement)[0]) for requirement in BESIDE}
+    return sorted((line for name, line in lines.items() if name not in beside), key=str.lower)
 
 
 def _normal(name: str) -> str:

@@ -8,7 +8,7 @@ are tracked, and counting the launches for 64 thousand tokens takes about a seco
 depend on other values are always known, since layouts and masks are made of them.
 
 Tensors of the device and of the CPU do not mix, as on CUDA. PyTorch's attention is one launch of CUDA's kernel, and
-FlexAttention is one launch. Dropout draws other numbers than on CUDA.
+FlexAttention and what `longspan.ops.compiled` fuses are one launch each. Dropout draws other numbers than on CUDA.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from torch.nn.attention.flex_attention import AuxOutput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fake_kernels import KERNELS, SHOWN, captured_by, flex_forward
+from fake_kernels import FUSED, KERNELS, SHOWN, captured_by, flex_forward, fused
+from longspan.ops import compiled
 from longspan.ops.attend import flex
 from longspan.ops.runtime import LAYOUT_CACHE
 
@@ -156,6 +157,7 @@ class FakeCuda(TorchDispatchMode):
             (torch.inference_mode, "__enter__", torch.no_grad.__enter__),  # inference tensors have no views of ours
             (torch.inference_mode, "__exit__", torch.no_grad.__exit__),
             (flex, "_kernel", lambda: _flex_attention),
+            (compiled, "compiled", _compiled),
         ):
             self._stack.enter_context(mock.patch.object(home, name, replacement))
         swaps = torch.__future__.get_swap_module_params_on_conversion()
@@ -169,6 +171,7 @@ class FakeCuda(TorchDispatchMode):
         self._stack.close()
         LAYOUT_CACHE.clear()
         SHOWN.clear()
+        FUSED.clear()
         _UNKNOWN.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -372,6 +375,29 @@ def _flex_attention(
     pairs = _pairs_of(block_mask, query, key)
     context, logs = flex_forward(query, key, value, [each.detach() for each in captured], number, pairs, scale)
     return context if return_aux is None else (context, AuxOutput(lse=logs))
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One launch, which reads the tensors among the arguments and writes those that the function returns."""
+
+    def run(*args: Any) -> Any:
+        places = [place for place, arg in enumerate(args) if isinstance(arg, Tensor)]
+        is_one: list[bool] = []
+
+        def steps(*tensors: Tensor) -> list[Tensor]:
+            filled = list(args)
+            for place, tensor in zip(places, tensors, strict=True):
+                filled[place] = tensor
+            result = function(*filled)
+            is_one.append(isinstance(result, Tensor))
+            return [result] if is_one[-1] else list(result)
+
+        number = next(_numbers)
+        FUSED[number] = steps
+        made = fused([args[place] for place in places], number)
+        return made[0] if is_one[-1] else tuple(made)
+
+    return run
 
 
 def _pairs_of(block_mask: Any, query: Tensor, key: Tensor) -> int:

@@ -156,6 +156,8 @@ def _product(left: Tensor, right: Tensor, out_dtype: torch.dtype | None = None, 
 Shown = Callable[[Tensor], Tensor]
 """Scores `(B, H, T, S)` → scores with additive terms, and −∞ where a mask hides a pair."""
 
+FUSED: dict[int, Callable[..., list[Tensor]]] = {}
+"""Functions that `fused` runs, by number."""
 SHOWN: dict[int, Shown] = {}
 """Score functions of calls by number."""
 
@@ -234,6 +236,17 @@ def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[
 
 
 flex_forward.register_autograd(_gradient, setup_context=_save)
+
+@torch.library.custom_op("longspan_fake::fused", mutates_args=())
+def fused(tensors: Sequence[Tensor], number: int) -> list[Tensor]:
+    """The function with this number in `FUSED`, as one kernel."""
+    return FUSED[number](*tensors)
+
+
+@fused.register_fake
+def _(tensors: Sequence[Tensor], number: int) -> list[Tensor]:
+    return FUSED[number](*tensors)
+
 
 import_module("torch.nn.attention.varlen")
 WINDOW, WINDOW_BACKWARD = torch.ops.torch_attn._varlen_attn, torch.ops.torch_attn._varlen_attn_backward

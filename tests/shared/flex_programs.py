@@ -129,12 +129,12 @@ def programs(call: FlexCall, capability: tuple[int, int], *, learns: bool = Fals
     """Returns the kernels of FlexAttention, forward and with `learns` backward, without compiling them."""
     graphs: list[Any] = []
     sources: list[str] = []
-    with _inductor_without_device(capability, graphs, sources), FakeTensorMode(), torch.set_grad_enabled(learns):
+    with inductor_without_device(capability, graphs, sources), FakeTensorMode(), torch.set_grad_enabled(learns):
         convert = partial(_on_fake_device, {})
         tensors = [convert(tensor) for tensor in (call.query, call.key, call.value)]
         options = {name: convert(value) for name, value in call.options.items()}
         torch._dynamo.reset()
-        with suppress(_CompiledError):
+        with suppress(CompiledError):
             torch.compile(flex_attention, fullgraph=True)(*tensors, **options)
         if learns:
             _compile_backward(graphs[0])
@@ -206,7 +206,7 @@ def resources(program: Program, capability: tuple[int, int]) -> Resources:
     return Resources(int(registers[1]), int(spilled[1]), compiled.metadata.shared)
 
 
-class _CompiledError(BaseException):
+class CompiledError(BaseException):
     """Everything has been compiled, and would be run next."""
 
 
@@ -252,7 +252,7 @@ class _Properties:
 
 
 @contextmanager
-def _inductor_without_device(capability: tuple[int, int], graphs: list[Any], sources: list[str]) -> Iterator[None]:
+def inductor_without_device(capability: tuple[int, int], graphs: list[Any], sources: list[str]) -> Iterator[None]:
     """Inductor takes CUDA for present, and stops before it would launch anything; what it reads and writes goes to
     `graphs` and `sources`."""
     import torch._inductor.compile_fx
@@ -264,7 +264,7 @@ def _inductor_without_device(capability: tuple[int, int], graphs: list[Any], sou
         sources.append(getattr(code, "value", code))
 
         def call(*_: Any) -> None:
-            raise _CompiledError
+            raise CompiledError
 
         return types.SimpleNamespace(call=call, __file__=__file__, key="")
 
@@ -336,13 +336,13 @@ def _triton_for(capability: tuple[int, int]) -> Iterator[None]:
         yield
 
 
-_KERNEL = re.compile(r"async_compile\.triton\('(\w+)', '''(.*?)'''", re.DOTALL)
+KERNEL = re.compile(r"async_compile\.triton\('(\w+)', '''(.*?)'''", re.DOTALL)
 _ALIGNED = ["tt.divisibility", 16]
 
 
 def _programs_in(source: str) -> list[Program]:
     """Returns the kernels in a module of Inductor's that are templates, which those of FlexAttention are."""
-    kernels = _KERNEL.findall(source)
+    kernels = KERNEL.findall(source)
     return [_program(name, code) for name, code in kernels if "@triton_heuristics.template" in code]
 
 

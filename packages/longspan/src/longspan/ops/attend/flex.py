@@ -6,11 +6,9 @@ pattern alone, and data enters only through captured tensors.
 
 from __future__ import annotations
 
-import importlib
-import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,15 +31,13 @@ from longspan.ops.attend.flex_scores import (
 from longspan.ops.attend.flex_tables import Tables, block_mask_in_graph, tables_of_rows
 from longspan.ops.attend.reference import attend_reference, column_terms, row_terms
 from longspan.ops.attend.terms import Bias, GlobalKeyBias
+from longspan.ops.compiled import compiled, compiling, failures
 from longspan.ops.runtime import cached, shared_in_pass
 from longspan.ops.tiles.arranged import Arranged, by_pattern, heads_only, permute
 from longspan.ops.tiles.layout import traits_of
 from longspan.ops.tiles.split import NOTHING, parts_of, sets_of
 from longspan.patterns import Full, Pattern, PerHead
 
-PROGRAMS = 256
-"""Maximum number of programs that PyTorch compiles for different patterns, terms and dtypes; beyond its own limit of 8
-per function it would compute all scores at once."""
 LEAST_WIDTH = 16
 """Minimum head width for tensor cores."""
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -227,18 +223,13 @@ def run_compiled(kind: Hashable, what: str, *tensors: Tensor, **options: Any) ->
         FlexFailedError: it cannot be compiled; `what` describes the call in the message. `compiles` is False from then
             on.
     """
-    from torch._dynamo import config
-    from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-
     try:
-        # Lengths are dynamic where they are shapes; the numbers of a pattern are part of a program.
-        limits: dict[str, Any] = {"recompile_limit": PROGRAMS, "accumulated_recompile_limit": 4 * PROGRAMS}
-        # Inductor's CPU kernel accepts no additional symbols.
-        with config.patch(specialize_int=True, automatic_dynamic_shapes=tensors[0].is_cuda, **limits):
+        # Inductor's CPU kernel accepts no variable lengths.
+        with compiling(dynamic=tensors[0].is_cuda):
             if kind in _unstaged:
                 options["kernel_options"] = options.get("kernel_options", {}) | ONE_BLOCK
             return _kernel()(*tensors, **options)
-    except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+    except failures() as error:
         if TOO_LARGE in str(error) and kind not in _unstaged:
             _unstaged.add(kind)
             return run_compiled(kind, what, *tensors, **options)
@@ -255,13 +246,9 @@ def _kind(call: Call) -> tuple[Any, ...]:
     return call.pattern, call.query.dtype, call.query.device.type, widths, kinds, call.dropout_prob > 0
 
 
-@lru_cache(maxsize=1)
 def _kernel() -> Callable[..., Any]:
     """Returns FlexAttention compiled as one graph: in parts it would be dense."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # raised by PyTorch's own code
-        importlib.import_module("torch._inductor.compile_fx")
-    return torch.compile(flex_attention, fullgraph=True)
+    return compiled(flex_attention)
 
 
 def block_mask_of(
