@@ -237,6 +237,7 @@ def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[
 
 flex_forward.register_autograd(_gradient, setup_context=_save)
 
+
 @torch.library.custom_op("longspan_fake::fused", mutates_args=())
 def fused(tensors: Sequence[Tensor], number: int) -> list[Tensor]:
     """The function with this number in `FUSED`, as one kernel."""
