@@ -22,9 +22,10 @@ from torch import Tensor
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, PositionToContent
-from longspan.ops.runtime import SIZES, Buffers, half_way
+from longspan.ops.runtime import SIZES, Buffers, half_way, known_all_real
 from longspan.ops.tiles.chunks import (
     Chunk,
+    Tiles,
     add,
     chunks_of,
     drawn_weights,
@@ -35,7 +36,6 @@ from longspan.ops.tiles.chunks import (
     put,
     rows_of,
     take,
-    tiles_of,
 )
 from longspan.ops.tiles.layout import best_layout
 from longspan.ops.tiles.term_tiles import TermTiles
@@ -52,7 +52,7 @@ def attend_tiles(call: Call) -> Tensor:
     if not query.shape[:3].numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
     masked = call.key_mask is not None or slots is not None
-    result = _Run(near_keys(call) if masked else call).forward().contiguous()  # never a view of working memory
+    result = _Run(near_keys(call) if masked else call).forward()
     if slots is None or not call.global_rows:
         return result
     rows = replace(call, query=gather_slots(query, slots), pattern=Full(), slots=None, query_offset=0)
@@ -62,8 +62,8 @@ def attend_tiles(call: Call) -> Tensor:
 def near_keys(call: Call) -> Call:
     """Returns the call with a mask of near keys, from which global keys are excluded, so that they count once."""
     mask = call.key_mask
-    if mask is not None and not mask.is_cuda and bool(mask.all()):
-        mask = None  # nothing is padded; on a GPU the check would cost a synchronisation
+    if mask is not None and known_all_real(mask):
+        mask = None
     if call.slots is not None:
         near = ~mask_of_slots(call.slots, call.key.shape[2])
         mask = near if mask is None else near & mask
@@ -93,18 +93,29 @@ def backward(
     """
     run = _Run(call, wanted)
     if whole is not None:
-        logs, products = (tiles_of(tensor, run.tiling.query_tiles, run.tiling.size) for tensor in whole)
+        logs, products = (Tiles(tensor, run.tiling.query_tiles, run.tiling.size) for tensor in whole)
         run.whole = logs, products
     return run.backward(grad)
 
 
 @dataclass
-class _Tiles:
-    """Query, key and value (or their gradients) cut into tiles `(B, H, tiles, size, D)`; global keys `(B, H, G, D)`."""
+class _Gradients:
+    """The gradients of `_Inputs`, as tensors of the same shapes."""
 
     query: Tensor
     key: Tensor
     value: Tensor
+    global_key: Tensor | None
+    global_value: Tensor | None
+
+
+@dataclass
+class _Inputs:
+    """Query, key and value cut into tiles `(B, H, tiles, size, D)`; global keys `(B, H, G, D)`."""
+
+    query: Tiles
+    key: Tiles
+    value: Tiles
     global_key: Tensor | None
     global_value: Tensor | None
 
@@ -127,10 +138,10 @@ class _Run:
         lengths = query.shape[2], key.shape[2]
         self.call, self.content = call, content
         self.tiling = tiling = best_layout(call.pattern, *lengths, call.query_offset, query.device, one_tile=content)
-        self.tiles = _Tiles(
-            tiles_of(query, tiling.query_tiles, tiling.size),
-            tiles_of(key, tiling.key_tiles, tiling.size),
-            tiles_of(value, tiling.key_tiles, tiling.size),
+        self.tiles = _Inputs(
+            Tiles(query, tiling.query_tiles, tiling.size),
+            Tiles(key, tiling.key_tiles, tiling.size),
+            Tiles(value, tiling.key_tiles, tiling.size),
             None if slots is None else gather_slots(key, slots),
             None if slots is None else gather_slots(value, slots),
         )
@@ -149,7 +160,10 @@ class _Run:
         """Computes attention `(B, H, T, Dv)`, chunk by chunk."""
         call, tiles, buffers = self.call, self.tiles, self.buffers
         query, value = call.query, call.value
-        result = query.new_empty(*tiles.query.shape[:-1], value.shape[-1])
+        batch, heads, count, size, _ = tiles.query.shape
+        # Tokens before heads in memory, as the output projection reads them.
+        result = query.new_empty(batch, count * size, heads, value.shape[-1]).transpose(1, 2)
+        result = result.unflatten(2, (count, size))
         half = query.dtype in (torch.bfloat16, torch.float16) and not query.is_cuda
         serves = half and self.logs is None and not call.dropout_prob and query.shape[-1] == value.shape[-1]
         in_kernel = serves and half_way(query.dtype) == "kernel"
@@ -271,10 +285,15 @@ class _Run:
     def backward(self, grad: Tensor) -> list[Tensor]:
         call, tiles, buffers = self.call, self.tiles, self.buffers
         # Each query is written once; gradients of keys and values are accumulated.
-        summed = tiles.key, tiles.value, tiles.global_key, tiles.global_value
-        totals = [None if tensor is None else tensor.new_zeros(tensor.shape, dtype=buffers.wide) for tensor in summed]
-        self.grads = grads = _Tiles(tiles.query.new_empty(tiles.query.shape), *totals)  # type: ignore[arg-type]
-        grad_tiles = tiles_of(grad, self.tiling.query_tiles, self.tiling.size)
+        of_globals = [
+            None if tensor is None else torch.zeros_like(tensor, dtype=buffers.wide)
+            for tensor in (tiles.global_key, tiles.global_value)
+        ]
+        grad_query = call.query.new_empty(tiles.query.shape)
+        self.grads = grads = _Gradients(
+            grad_query, tiles.key.zeros(buffers.wide), tiles.value.zeros(buffers.wide), *of_globals
+        )
+        grad_tiles = Tiles(grad, self.tiling.query_tiles, self.tiling.size)
         for chunk in self._chunks():
             self._backward_chunk(chunk, grad_tiles)
         queries, keys = call.query.shape[2], call.key.shape[2]

@@ -103,7 +103,7 @@ def _operate(
 
 def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
-    return _computed(call_of(*arguments))
+    return _computed(call_of(*arguments)).contiguous()  # as the operator declares
 
 
 def _computed(call: Call) -> Tensor:
@@ -122,7 +122,7 @@ def _output(call: Call) -> Tensor:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
     parts = [(heads, part.output()) for heads, part in split(call)]
     if len(parts) == 1:
-        return parts[0][1].contiguous()  # never a view of working memory
+        return parts[0][1]
     result = query.new_empty(*query.shape[:-1], value.shape[-1])
     for heads, output in parts:
         result[:, heads] = output

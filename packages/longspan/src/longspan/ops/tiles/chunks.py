@@ -19,6 +19,9 @@ from longspan.ops.attend.call import Call
 from longspan.ops.runtime import LAYOUT_CACHE, Buffers, Sizes, dropout_factors, seeded
 from longspan.ops.tiles.layout import Group, Layout
 
+FEW = 8
+"""Up to so many tiles are read one by one, if they are far from each other."""
+
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
@@ -88,7 +91,7 @@ def chunks_of(
                     "width": width,
                     "rows": group.rows[first:last],
                     "columns": group.columns[first:last],
-                    "first_row": None if step is None else group.first_row + first,
+                    "first_row": None if group.first_row is None else group.first_row + first,
                     "first_column": group.first_column + first * (step or 0),
                     "is_band": step == 1 or (step is not None and last - first == 1),
                     "one_mask": bisect_right(bounds, first) == bisect_right(bounds, last - 1),
@@ -101,19 +104,64 @@ def chunks_of(
 # Gathering from tiles, and scattering back.
 
 
-def tiles_of(tensor: Tensor, count: int, size: int) -> Tensor:
-    """`(B, H, T, D)` → `(B, H, count, size, D)`, a view unless the last tile is padded."""
-    missing = count * size - tensor.shape[2]
-    padded = F.pad(tensor, (0, 0, 0, missing)) if missing else tensor
-    return padded.unflatten(2, (count, size))
+class Tiles:
+    """A tensor `(B, H, T, D)` cut into `count` tiles of `size` positions, of which the last is padded with zeros.
+
+    On a CPU it is padded only in the chunks that read it, because a padded copy of the whole tensor would take as long
+    as a projection; on a GPU once, because chunks are large and every copy is a launch.
+    """
+
+    def __init__(self, tensor: Tensor, count: int, size: int) -> None:
+        missing = count * size - tensor.shape[2]
+        self.tensor = F.pad(tensor, (0, 0, 0, missing)) if missing and tensor.is_cuda else tensor
+        self.count, self.size = count, size
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """`(B, H, count, size, D)`."""
+        batch, heads, _, depth = self.tensor.shape
+        return batch, heads, self.count, self.size, depth
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
+    def zeros(self, dtype: torch.dtype) -> Tensor:
+        """Returns zeros of this shape."""
+        return self.tensor.new_zeros(self.shape, dtype=dtype)
+
+    def part(self, chunk: Chunk, first: int, last: int) -> Tensor:
+        """Returns the tiles from `first` to `last` of the rows and heads of a chunk, `(b, h, last − first, size, D)`, a
+        view where they are whole."""
+        return self._read(self.tensor[chunk.batch, chunk.heads, first * self.size : last * self.size], last - first)
+
+    def whole(self) -> Tensor:
+        """Returns all tiles, `(B, H, count, size, D)`."""
+        return self._read(self.tensor, self.count)
+
+    def selected(self, chunk: Chunk, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns tiles of the rows and heads of a chunk that contain those of `index`, and the places of these in
+        them."""
+        if index.is_cuda or not index.numel():
+            return self.part(chunk, 0, self.count), index
+        first, last = int(index.min()), int(index.max()) + 1
+        if index.numel() <= FEW < last - first:  # those at both ends of a text
+            return torch.cat([self.part(chunk, tile, tile + 1) for tile in index.tolist()], 2), torch.arange(len(index))
+        return self.part(chunk, first, last), index - first
+
+    def _read(self, tensor: Tensor, count: int) -> Tensor:
+        missing = count * self.size - tensor.shape[2]
+        padded = F.pad(tensor, (0, 0, 0, missing)) if missing else tensor
+        return padded.unflatten(2, (count, self.size))
 
 
-def rows_of(tiles: Tensor, chunk: Chunk) -> Tensor:
+def rows_of(tiles: Tiles, chunk: Chunk) -> Tensor:
     """Returns the query tiles of a chunk, `(b, h, n, size, D)`."""
-    tiles, start = tiles[chunk.batch, chunk.heads], chunk.first_row
+    start = chunk.first_row
     if start is not None:
-        return tiles[:, :, start : start + chunk.count]
-    return tiles.index_select(2, chunk.rows)
+        return tiles.part(chunk, start, start + chunk.count)
+    read, rows = tiles.selected(chunk, chunk.rows)
+    return read.index_select(2, rows)
 
 
 def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
@@ -126,15 +174,15 @@ def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
 
 
 def take(
-    buffers: Buffers, name: str, tiles: Tensor, global_part: Tensor | None, chunk: Chunk, dtype: torch.dtype
+    buffers: Buffers, name: str, tiles: Tiles, global_part: Tensor | None, chunk: Chunk, dtype: torch.dtype
 ) -> Tensor:
     """Gathers the keys (or values) of a chunk, `(b, h, n, L, D)`: those of its tiles, then the global ones."""
-    tiles = tiles[chunk.batch, chunk.heads]
-    (batch, heads, _, size, depth), width = tiles.shape, chunk.width
-    step, first = chunk.group.step, chunk.first_column
+    width, step, first, size = chunk.width, chunk.group.step, chunk.first_column, tiles.size
+    depth = tiles.shape[-1]
+    batch, heads = tiles.tensor[chunk.batch, chunk.heads].shape[:2]
     if global_part is None and batch * heads == 1 and step is not None and 0 < step <= width:
         # A band of one head, where neighbours share most keys: each is copied once, and read in place.
-        run = tiles[0, 0, first : first + (chunk.count - 1) * step + width]
+        run = tiles.part(chunk, first, first + (chunk.count - 1) * step + width)
         copied = buffers.take(name, *run.shape, dtype=dtype).copy_(run)
         strides = (0, 0, step * size * depth, depth, 1)
         return copied.as_strided((1, 1, chunk.count, width * size, depth), strides)
@@ -143,12 +191,17 @@ def take(
     if width:
         near = taken[..., : width * size, :].unflatten(3, (width, size))
         if step is None:
-            near.copy_(tiles.index_select(2, chunk.columns.flatten()).unflatten(2, (chunk.count, width)))
+            read, columns = tiles.selected(chunk, chunk.columns.flatten())
+            if taken.is_cuda or global_count:
+                near.copy_(read.index_select(2, columns).unflatten(2, (chunk.count, width)))
+            else:  # tiles that several query tiles see are made contiguous once
+                read = buffers.take(f"{name} run", *read.shape, dtype=dtype).copy_(read)
+                torch.index_select(read, 2, columns, out=near.flatten(2, 3))
         elif step:
-            runs = tiles[:, :, first:].unfold(2, width, step)[:, :, : chunk.count]
+            runs = tiles.part(chunk, first, first + (chunk.count - 1) * step + width).unfold(2, width, step)
             near.copy_(runs.permute(0, 1, 2, 5, 3, 4))
         else:
-            near.copy_(tiles[:, :, None, first : first + width])
+            near.copy_(tiles.part(chunk, first, first + width)[:, :, None])
     if global_part is not None:
         taken[..., width * size :, :] = global_part[chunk.batch, chunk.heads, None]
     return taken

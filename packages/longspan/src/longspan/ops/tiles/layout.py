@@ -36,15 +36,16 @@ class Group:
         masks: `(u, H or 1, size, m·size)` bool, the distinct masks; `None` if all tiles are full.
         mask_ids: `(n,)` index of each query tile's mask.
         name: the cache key of this group.
-        first_row, first_column, step: a band has `rows[i] == first_row + i` and
-            `columns[i, j] == first_column + i·step + j`; otherwise `step` is `None`.
+        first_row: the first query tile, if they are consecutive; otherwise `None`.
+        first_column, step: a band has consecutive rows and `columns[i, j] == first_column + i·step + j`; otherwise
+            `step` is `None`.
     """
 
     rows: Tensor
     columns: Tensor
     masks: Tensor | None
     mask_ids: Tensor
-    first_row: int
+    first_row: int | None
     first_column: int
     step: int | None
     name: object = field(default_factory=object, compare=False)
@@ -131,7 +132,8 @@ def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: i
         rows = (counts == count).nonzero()[:, 0]
         columns = tiles[1][offsets[rows, None] + torch.arange(count)]
         masks, mask_ids = _masks(pattern, rows, columns, keys, query_offset, size)
-        first_row, first_column = int(rows[0]), int(columns[0, 0]) if columns.numel() else 0
+        first_row = int(rows[0]) if int(rows[-1]) - int(rows[0]) == len(rows) - 1 else None
+        first_column = int(columns[0, 0]) if columns.numel() else 0
         groups.append(Group(rows, columns, masks, mask_ids, first_row, first_column, _regular_step(rows, columns)))
     scores = sum(group.columns.numel() for group in groups) * size**2
     return Layout(size, queries, keys, tuple(groups), -(-queries // size), -(-keys // size), scores)

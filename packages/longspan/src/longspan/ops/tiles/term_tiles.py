@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm, PositionBias, SoftSpan
 from longspan.ops.runtime import Buffers
-from longspan.ops.tiles.chunks import Chunk, put, rows_of, tiles_of
+from longspan.ops.tiles.chunks import Chunk, Tiles, put, rows_of
 from longspan.ops.tiles.content_tiles import ContentTiles, Offsets
 from longspan.ops.tiles.layout import Layout
 
@@ -90,7 +90,7 @@ class SoftSpanTiles:
         self.term, self.size, self.offsets, self.queries = term, tiling.size, offsets, tiling.queries
         wide = torch.promote_types(term.span.dtype, torch.float32)
         span, self.by_query = term.span.to(wide)[..., None], term.span.shape[2] > 1
-        self.spans = tiles_of(span, tiling.query_tiles, tiling.size) if self.by_query else span[:, :, None]
+        self.spans = Tiles(span, tiling.query_tiles, tiling.size).whole() if self.by_query else span[:, :, None]
         self.total = torch.zeros_like(self.spans) if any(wanted) else None
 
     def gradients(self) -> list[Tensor]:
@@ -141,8 +141,8 @@ class GlobalKeyTiles:
 
     def __init__(self, term: GlobalKeyBias, tiling: Layout, wanted: list[bool]) -> None:
         self.values, self.queries = term.values, tiling.queries
-        self.tiles = tiles_of(term.values, tiling.query_tiles, tiling.size)
-        self.total = torch.empty_like(self.tiles) if any(wanted) else None
+        self.tiles = Tiles(term.values, tiling.query_tiles, tiling.size)
+        self.total = term.values.new_empty(self.tiles.shape) if any(wanted) else None
 
     def gradients(self) -> list[Tensor]:
         if self.total is None:
@@ -171,7 +171,7 @@ class TermTiles:
     """
 
     def __init__(
-        self, call: Call, tiling: Layout, buffers: Buffers, key_tiles: Tensor, wanted: Sequence[bool] = ()
+        self, call: Call, tiling: Layout, buffers: Buffers, key_tiles: Tiles, wanted: Sequence[bool] = ()
     ) -> None:
         self.call, self.tiling, self.keys = call, tiling, key_tiles
         self.offsets = offsets_of(call, tiling)
@@ -258,7 +258,8 @@ class TermTiles:
             if part.by_query:
                 grad_query.add_(grad_content, alpha=scale)
             elif part.uses_band(chunk):
-                self._run(total, chunk).add_(grad_content)
+                first, last = _band(chunk)
+                total[chunk.batch, chunk.heads, first:last].add_(grad_content)
             else:
                 grad_keys[..., :width, :].add_(grad_content.flatten(3, 4))
 
@@ -274,13 +275,14 @@ class TermTiles:
     def _keys(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor | None, Tensor]:
         """Returns the key tiles of a band, each once, and the near keys of a chunk by pair of tiles."""
         width, size = chunk.width, self.tiling.size
-        run = self._run(self.keys, chunk) if chunk.is_band else None
+        run = self.keys.part(chunk, *_band(chunk)) if chunk.is_band else None
         return run, keys[..., : width * size, :].unflatten(3, (width, size))
 
-    def _run(self, tiles: Tensor, chunk: Chunk) -> Tensor:
-        """Returns the key tiles that a band sees, each once: `(b, h, n + m − 1, size, D)`."""
-        first = chunk.first_column
-        return tiles[chunk.batch, chunk.heads, first : first + chunk.count + chunk.width - 1]
+
+def _band(chunk: Chunk) -> tuple[int, int]:
+    """Returns the first key tile that a band sees, and the first behind them: n + m − 1 tiles."""
+    first = chunk.first_column
+    return first, first + chunk.count + chunk.width - 1
 
 
 def offsets_of(call: Call, tiling: Layout) -> Offsets:
