@@ -182,7 +182,8 @@ class _Run:
             )
             torch.bmm(used.flatten(0, 2), values.flatten(0, 2), out=mixed.flatten(0, 2))
             put(result, mixed, chunk)
-        return result.flatten(2, 3)[:, :, : query.shape[2]]
+        result = result.flatten(2, 3)[:, :, : query.shape[2]].transpose(1, 2)
+        return result.contiguous().transpose(1, 2)  # of one row already contiguous
 
     def _chunks(self) -> Iterator[Chunk]:
         """Yields the chunks, and sets `mask` and `empty` for each."""
@@ -214,7 +215,9 @@ class _Run:
         narrow; writes the log-sum-exp to `logs`."""
         buffers, terms, tiles = self.buffers, self.terms, self.tiles
         rows = rows_of(tiles.query, chunk)
-        query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
+        query = rows  # of one head they are read in place
+        if rows.shape[:2].numel() > 1 or rows.dtype != buffers.narrow:
+            query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
         wide_query = query if query.dtype == buffers.wide else buffers.cast("query", query, buffers.wide)
         if keys.dtype != buffers.wide:
             keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, buffers.wide)

@@ -181,11 +181,13 @@ def take(
     depth = tiles.shape[-1]
     batch, heads = tiles.tensor[chunk.batch, chunk.heads].shape[:2]
     if global_part is None and batch * heads == 1 and step is not None and 0 < step <= width:
-        # A band of one head, where neighbours share most keys: each is copied once, and read in place.
+        # A band of one head, where neighbours share most keys: they are read in place.
         run = tiles.part(chunk, first, first + (chunk.count - 1) * step + width)
-        copied = buffers.take(name, *run.shape, dtype=dtype).copy_(run)
-        strides = (0, 0, step * size * depth, depth, 1)
-        return copied.as_strided((1, 1, chunk.count, width * size, depth), strides)
+        if run.dtype != dtype:
+            run = buffers.take(name, *run.shape, dtype=dtype).copy_(run)
+        row, column = run.stride()[3:]
+        strides = (0, 0, step * size * row, row, column)
+        return run.as_strided((1, 1, chunk.count, width * size, depth), strides, run.storage_offset())
     global_count = 0 if global_part is None else global_part.shape[2]
     taken = buffers.take(name, batch, heads, chunk.count, width * size + global_count, depth, dtype=dtype)
     if width:
