@@ -91,6 +91,7 @@ class KernelAttention(ProjectedAttention):
             epsilon=self.epsilon,
         )
         if past is not None:
+            assert sums is not None
             past.advance(new, sums=sums)
         return self.merge_heads(context)
 

@@ -359,13 +359,13 @@ def softmax_gradient(slopes: Tensor, weights: Tensor, factors: Tensor | None) ->
 
 
 def gradients_in_steps(
-    function: Callable[..., Any], inputs: tuple[Tensor | None, ...], grads: Tensor | tuple[Tensor, ...]
+    function: Callable[..., Any], inputs: tuple[Tensor, ...], grads: Tensor | tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
     """Returns the gradients of a function's inputs as steps that autograd follows, so that they can be differentiated
     again; `None` for inputs without a gradient. `grads` are those of its results."""
-    needed = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
+    needed = [tensor for tensor in inputs if tensor.requires_grad]
     slopes = iter(torch.autograd.grad(function(*inputs), needed, grads, create_graph=True))
-    return tuple(None if tensor is None or not tensor.requires_grad else next(slopes) for tensor in inputs)
+    return tuple(next(slopes) if tensor.requires_grad else None for tensor in inputs)
 
 
 def register_gradient(operator: Any, backward: Any, *, tensors: int) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from longspan.ops.compiled import fused
-from longspan.ops.runtime import cached, gradients_in_steps
+from longspan.ops.runtime import cached
 
 ONES = 8
 """Columns of ones behind a value: tensor cores want rows of a multiple of 16 bytes."""
@@ -47,7 +47,9 @@ def attend_bfloat16(
     if causal:
         mixed, after = _continued(query, key, value, start)
     else:
-        mixed, after = _Mixed.apply(query, key, value, start)  # pyright: ignore[reportGeneralTypeIssues]
+        after: Any = _Summed.apply(key, value)
+        after = after if start is None else after + start
+        mixed = _Read.apply(query, after)
     return _Divided.apply(mixed, width, epsilon), after[..., : width + 1]  # pyright: ignore[reportReturnType]
 
 
@@ -124,9 +126,8 @@ def _divided_gradient(grad: Tensor, mixed: Tensor, width: int, epsilon: float) -
     """That of the values is `∂y / n`, that of the sum of weights n `−∂y · y / n`."""
     total = _divisor(mixed, width, epsilon)
     grad = F.pad(grad, (0, ONES))  # of one width with the sums, so that a single kernel adds up and writes
-    to_total = -((grad * mixed).sum(-1, keepdim=True, dtype=torch.float32) / total / total).to(grad.dtype)
-    column = torch.arange(mixed.shape[-1], device=mixed.device)
-    return torch.where(column == width, to_total, grad / total).contiguous()
+    shares = (grad * mixed).sum(-1, keepdim=True) / total / total
+    return (grad / total - F.pad(shares, (width, ONES - 1))).contiguous()
 
 
 def _filled(tensor: Tensor, size: int) -> Tensor:
@@ -142,29 +143,33 @@ def _summed(key: Tensor, value: Tensor) -> Tensor:
     return (key.mT @ value).sum(2, dtype=torch.float32)
 
 
-def _mixed(query: Tensor, key: Tensor, value: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What queries gather of all values, and the sums, in float32."""
-    after = _summed(key, value) if start is None else _summed(key, value) + start
-    return query @ after.to(query.dtype), after
-
-
-class _Mixed(torch.autograd.Function):
-    """The same; gradients of sums are sums of products, too."""
+class _Summed(torch.autograd.Function):
+    """`_summed` of keys and values; gradients have their memory layout."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
-        mixed, after = _mixed(query, key, value, start)
-        ctx.save_for_backward(query, key, value, start, after)
-        return mixed, after
+    def forward(ctx: Any, key: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(key, value)
+        return _summed(key, value)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_after: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        query, key, value, start, after = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            return gradients_in_steps(_mixed, (query, key, value, start), (grad, grad_after))
-        to_after = _summed(query, grad) + grad_after
-        narrow = to_after.to(key.dtype)
-        return grad @ after.to(grad.dtype).mT, value @ narrow.mT, key @ narrow, None if start is None else to_after
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        key, value = ctx.saved_tensors
+        grad = grad.to(key.dtype)
+        return value @ grad.mT, key @ grad
+
+
+class _Read(torch.autograd.Function):
+    """What queries `(B, H, T, F)` gather of sums in float32; the gradient of the sums is a sum of products, too."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, sums: Tensor) -> Tensor:
+        ctx.save_for_backward(query, sums)
+        return query @ sums.to(query.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        query, sums = ctx.saved_tensors
+        return grad @ sums.to(query.dtype).mT, _summed(query, grad)
 
 
 def _continued(query: Tensor, key: Tensor, value: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,8 @@ from longspan.ops.runtime import full_precision, gradients_in_steps, keeps_bfloa
 
 KEYS = 1024
 """Keys of a product that sums up, at least: fewer products would leave a large GPU idle."""
+LONG = 1 << 23
+"""Numbers of a text from which on, in a batch, launches for each text take less time than copies with heads first."""
 PARTS = 8
 """Sums of single numbers in place of each such product: they have no other dimension to divide between processors."""
 
@@ -48,15 +50,15 @@ def attend_elu(
     """Computes `attend_linear` of the `elu_features` of queries and keys `(B, H, T, D)`.
 
     Returns:
-        The outputs `(B, H, T, D)`, and the sums; `None` for large bidirectional inputs in bfloat16 on a GPU, which no
+        The outputs `(B, H, T, D)`, and the sums; `None` for long bidirectional inputs in bfloat16 on a GPU, which no
         later call continues.
     """
-    large = keeps_bfloat16(query) and query.numel() >= compiled.FEWEST
-    if causal or sums is not None or not large or not query.dtype == key.dtype == value.dtype:
+    batch, heads, length, _ = query.shape
+    long = keeps_bfloat16(query) and query.numel() >= batch * (compiled.FEWEST if batch == 1 else LONG)
+    if causal or sums is not None or not long or not query.dtype == key.dtype == value.dtype:
         options: dict[str, Any] = {"key_mask": key_mask, "sums": sums, "dropout_prob": dropout_prob}
         features = elu_features(query), elu_features(key)
         return attend_linear(*features, value, causal=causal, epsilon=epsilon, **options)
-    batch, heads, length = value.shape[:3]
     kept = F.dropout(value.new_ones(batch, length, heads, 1), dropout_prob) if dropout_prob else None
     return _Bidirectional.apply(query, key, value, key_mask, kept, epsilon), None  # pyright: ignore[reportReturnType]
 
@@ -81,12 +83,12 @@ class _Bidirectional(torch.autograd.Function):
             sums = _summed(features, rows[2], ctx.count).to(query.dtype)
             weights = _weights(rows[0], total, epsilon)
             context = _products(weights, sums)
-        ctx.save_for_backward(query, key, value, real, kept, features, total, sums, weights)
+        ctx.save_for_backward(query, key, value, real, kept, features, total, sums)
         return context.transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        query, key, value, real, kept, features, total, sums, weights = ctx.saved_tensors
+        query, key, value, real, kept, features, total, sums = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
 
             def steps(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -99,11 +101,11 @@ class _Bidirectional(torch.autograd.Function):
         slope = grad.transpose(1, 2).contiguous()
         rows = [tensor.transpose(1, 2).contiguous() for tensor in (query, key, value)]
         with full_precision(query):
-            to_weights = _products(slope, sums.mT)
-            to_query, shares = _query_gradient(rows[0], to_weights, total, ctx.epsilon)
-            del to_weights
+            # Weights are made again, which takes less than a hundredth of the time, and not kept from the forward pass.
+            to_query, weights, shares = _query_gradient(rows[0], _products(slope, sums.mT), total, ctx.epsilon)
             to_total = _parts_of_shares(weights, shares, PARTS * ctx.count).sum(1)
             to_sums = _summed(weights, slope, ctx.count).to(query.dtype)
+            del weights
             to_value = _products(features, to_sums)
             to_features = _products(rows[2], to_sums.mT)
             to_key = _key_gradient(rows[1], to_features, to_total, real, kept)
@@ -148,13 +150,13 @@ def _weights(query: Tensor, total: Tensor, epsilon: float) -> Tensor:
 
 
 @fused
-def _query_gradient(query: Tensor, slopes: Tensor, total: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """The gradient of queries for `slopes`, the gradient of `w`; and `r` `(B, T, H, 1)` in float32."""
+def _query_gradient(query: Tensor, slopes: Tensor, total: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of queries for `slopes`, the gradient of `w`; `w`; and `r` `(B, T, H, 1)` in float32."""
     features = elu(query.float())
     divisor = _divisor(features, total, epsilon)
     shares = (slopes.float() * features).sum(-1, keepdim=True) / divisor
     to_features = (slopes.float() - shares * total[:, None]) / divisor
-    return (to_features * features.clamp(max=1)).to(query.dtype), shares
+    return (to_features * features.clamp(max=1)).to(query.dtype), (features / divisor).to(query.dtype), shares
 
 
 @fused
@@ -171,29 +173,16 @@ def _key_gradient(key: Tensor, slopes: Tensor, to_total: Tensor, real: Tensor | 
     return _real(grad, real).to(key.dtype)
 
 
-def _apart(rows: Tensor) -> bool:
-    """Whether the texts of a batch `(B, T, H, ·)` are multiplied one by one: a product of heads in place reads one text,
-    and a copy with heads first takes longer than more launches."""
-    return rows.shape[0] == 1 or rows[0].numel() >= compiled.FEWEST
-
-
 def _products(rows: Tensor, matrices: Tensor) -> Tensor:
-    """`(B, T, H, K) @ (B, H, K, N)` → `(B, T, H, N)`, heads by heads."""
+    """`(B, T, H, K) @ (B, H, K, N)` → `(B, T, H, N)`, a text at a time."""
     out = rows.new_empty(*rows.shape[:3], matrices.shape[-1])
-    if _apart(rows):
-        for text, matrix, result in zip(rows, matrices, out, strict=True):
-            torch.bmm(text.transpose(0, 1), matrix, out=result.transpose(0, 1))
-    else:
-        out.copy_((rows.transpose(1, 2) @ matrices).transpose(1, 2))
+    for text, matrix, result in zip(rows, matrices, out, strict=True):
+        torch.bmm(text.transpose(0, 1), matrix, out=result.transpose(0, 1))
     return out
 
 
 def _summed(left: Tensor, right: Tensor, count: int) -> Tensor:
-    """`Σ_t left_tᵀ right_t` of `(B, T, H, F)` and `(B, T, H, D)`, `(B, H, F, D)` in float32; products round every
-    `count`-th token's sum to no less."""
-    if not _apart(right):
-        pair = left.permute(0, 2, 3, 1).flatten(0, 1), right.transpose(1, 2).flatten(0, 1)
-        return torch.bmm(*pair, out_dtype=torch.float32).unflatten(0, (left.shape[0], -1))
+    """`Σ_t left_tᵀ right_t` of `(B, T, H, F)` and `(B, T, H, D)`, `(B, H, F, D)` in float32, a text at a time."""
     whole = right.shape[1] - right.shape[1] % count
     sums = []
     for keys, values in zip(left, right, strict=True):
