@@ -144,9 +144,10 @@ def test_means_and_their_gradients_are_those_of_a_division(epsilon, monkeypatch)
     def learned(function: Any, *given: Tensor) -> list[Tensor]:
         given = tuple(tensor.detach().requires_grad_() for tensor in given)
         output = function(*given)
-        slopes = torch.autograd.grad(output, given, upstream.to(output), retain_graph=True)
-        again = torch.autograd.grad(output, given, upstream.to(output), create_graph=True)
-        twice = torch.autograd.grad(sum((slope * slope).sum() for slope in again), given)
+        grad = upstream.to(output.device, output.dtype)
+        slopes = torch.autograd.grad(output, given, grad, retain_graph=True)
+        again = torch.autograd.grad(output, given, grad, create_graph=True)
+        twice = torch.autograd.grad(torch.stack([slope.square().sum() for slope in again]).sum(), given)
         return [tensor.detach().cpu() for tensor in (output, *slopes, *twice)]
 
     exact = learned(dense, query.double(), key.double(), value.double())
