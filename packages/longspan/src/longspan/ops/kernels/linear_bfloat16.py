@@ -1,9 +1,9 @@
 """Linear attention in bfloat16 on a GPU, where memory is what it costs: features are stored in half precision, and all
 that is added up is added in float32.
 
-What `longspan.ops.kernels.linear` computes; steps between products are one kernel each, forward and backward. Every key's
-value is followed by ones, whose sums divide; so many that rows stay aligned. Sums before a chunk are one product of
-what all chunks add with a triangle of ones.
+What `longspan.ops.kernels.linear` computes; steps between products are one kernel each, forward and backward. Every
+key's value is followed by ones, whose sums divide; so many that rows stay aligned. Sums before a chunk are one product
+of what all chunks add with a triangle of ones.
 """
 
 from __future__ import annotations
