@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.support import Support
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
+from longspan.ops.kernels.linear_bidirectional import attend_elu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +72,18 @@ class KernelAttention(ProjectedAttention):
     def key_features(self, key: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
+        """Computes `attend_linear` with the features of queries and keys."""
+        return attend_linear(self.query_features(query), self.key_features(key), value, **options)
+
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         new, past = hidden.shape[1], None
         if state is not None:
             from longspan.attention.parts.state import recurrent
 
             past = recurrent(state, "sums")
-        query, key, value = self.project(hidden)
-        context, sums = attend_linear(
-            self.query_features(query),
-            self.key_features(key),
-            value,
+        context, sums = self.mixed(
+            *self.project(hidden),
             causal=self.causal,
             key_mask=tokens.last_mask(new),
             sums=None if past is None else past.tensors.get("sums"),
@@ -89,6 +91,7 @@ class KernelAttention(ProjectedAttention):
             epsilon=self.epsilon,
         )
         if past is not None:
+            assert sums is not None
             past.advance(new, sums=sums)
         return self.merge_heads(context)
 
@@ -125,3 +128,6 @@ class LinearAttention(KernelAttention):
 
     def key_features(self, key: Tensor) -> Tensor:
         return elu_features(key)
+
+    def mixed(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
+        return attend_elu(query, key, value, **options)

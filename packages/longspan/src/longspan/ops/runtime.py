@@ -358,6 +358,16 @@ def softmax_gradient(slopes: Tensor, weights: Tensor, factors: Tensor | None) ->
     return torch._softmax_backward_data(slopes, weights, -1, weights.dtype, grad_input=slopes), used
 
 
+def gradients_in_steps(
+    function: Callable[..., Any], inputs: tuple[Tensor, ...], grads: Tensor | tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """Returns the gradients of a function's inputs as steps that autograd follows, so that they can be differentiated
+    again; `None` for inputs without a gradient. `grads` are those of its results."""
+    needed = [tensor for tensor in inputs if tensor.requires_grad]
+    slopes = iter(torch.autograd.grad(function(*inputs), needed, grads, create_graph=True))
+    return tuple(next(slopes) if tensor.requires_grad else None for tensor in inputs)
+
+
 def register_gradient(operator: Any, backward: Any, *, tensors: int) -> None:
     """Registers the operator `backward` as the gradient of `operator`: it takes the gradient of the result and all
     arguments, of which the first `tensors` are tensors, and returns gradients for the leading arguments, one per

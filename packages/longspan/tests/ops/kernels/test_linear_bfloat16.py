@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from fake_cuda import FakeCuda
+from longspan.ops import compiled
 from longspan.ops.kernels import linear_bfloat16
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
+from longspan.ops.kernels.linear_bfloat16 import _Divided, _Read, _Summed, _WithOnes
 from longspan.ops.kernels.random_features import EPSILON, draw_directions, key_features, query_features
 
 HEADS, WIDTH = 3, 8
@@ -47,9 +51,11 @@ def learned(name: str, given: list[Tensor], causal: bool, key_mask: Tensor, *, d
     return [each.detach().cpu().double() for each in (output, *(each.grad for each in given))]  # pyright: ignore[reportOptionalMemberAccess]
 
 
+@pytest.mark.parametrize("fewest", [1, compiled.FEWEST], ids=["fused", "in steps"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ["linear", "performer"])
-def test_it_errs_no_more_than_twice_dense_attention_in_bfloat16(name, causal, monkeypatch) -> None:
+def test_it_errs_no_more_than_twice_dense_attention_in_bfloat16(name, causal, fewest, monkeypatch) -> None:
+    monkeypatch.setattr(compiled, "FEWEST", fewest)
     monkeypatch.setattr(linear_bfloat16, "CHUNK", 16)
     monkeypatch.setattr(linear_bfloat16, "CHUNKS", 5)
     monkeypatch.setattr(linear_bfloat16, "SUMMED", 64)
@@ -94,8 +100,10 @@ def test_features_stay_above_zero_and_are_rounded_once() -> None:
         torch.testing.assert_close(found.cpu().float(), exact, rtol=2**-8, atol=0)
 
 
-def test_exponents_of_random_features_are_those_of_float32() -> None:
+@pytest.mark.parametrize("fewest", [1, compiled.FEWEST], ids=["fused", "in steps"])
+def test_exponents_of_random_features_are_those_of_float32(fewest, monkeypatch) -> None:
     """For short and for long queries and keys; those of queries but for their sum."""
+    monkeypatch.setattr(compiled, "FEWEST", fewest)
     for length in (0.1, 1.0, 6.0):
         vectors = (length * torch.randn(1, HEADS, 50, WIDTH)).bfloat16()
         directions = DIRECTIONS.bfloat16()
@@ -111,3 +119,39 @@ def test_exponents_of_random_features_are_those_of_float32() -> None:
 def test_dense_weights_of_such_features_are_float32() -> None:
     query = torch.rand(1, 1, 5, WIDTH).bfloat16()
     assert linear_weights(query, query, causal=True).dtype == torch.float32
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6])
+def test_means_and_their_gradients_are_those_of_a_division(epsilon, monkeypatch) -> None:
+    """In float32, up to second derivatives, with dropout and a text without real keys: the steps do not depend on the
+    type."""
+    monkeypatch.setattr(compiled, "FEWEST", 1)
+    query, key = (torch.rand(2, HEADS, 131, 5) for _ in range(2))
+    value, kept = torch.randn(2, HEADS, 131, WIDTH), 2 * torch.rand(2, HEADS, 131, 1).round()
+    real = torch.arange(131) < torch.tensor([[97], [0]])
+    upstream = torch.randn(2, HEADS, 131, WIDTH)
+
+    def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        products = (query @ key.mT).masked_fill(~real[:, None, None], 0)
+        total = products.sum(-1, keepdim=True) + epsilon
+        return (products * kept.mT / total.masked_fill(total == 0, 1)) @ value
+
+    def ours(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        rows = _WithOnes.apply(value, real.to(query.device), kept.to(query.device))
+        mixed = _Read.apply(query, _Summed.apply(key, rows))
+        return _Divided.apply(mixed, WIDTH, epsilon)
+
+    def learned(function: Any, *given: Tensor) -> list[Tensor]:
+        given = tuple(tensor.detach().requires_grad_() for tensor in given)
+        output = function(*given)
+        grad = upstream.to(output.device, output.dtype)
+        slopes = torch.autograd.grad(output, given, grad, retain_graph=True)
+        again = torch.autograd.grad(output, given, grad, create_graph=True)
+        twice = torch.autograd.grad(torch.stack([slope.square().sum() for slope in again]).sum(), given)
+        return [tensor.detach().cpu() for tensor in (output, *slopes, *twice)]
+
+    exact = learned(dense, query.double(), key.double(), value.double())
+    with FakeCuda() as device:
+        found = learned(ours, *(tensor.to(device) for tensor in (query, key, value)))
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5)

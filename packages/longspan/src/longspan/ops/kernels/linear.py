@@ -19,9 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops import compiled
 from longspan.ops.attend.reference import full_precision
+from longspan.ops.compiled import fused
 from longspan.ops.kernels.linear_bfloat16 import attend_bfloat16
-from longspan.ops.runtime import SIZES, has_tangent, is_transforming, keeps_bfloat16
+from longspan.ops.runtime import SIZES, gradients_in_steps, has_tangent, is_transforming, keeps_bfloat16
 
 CHUNK = 64
 """Queries and keys of a chunk, within which scores are made; with many features twice as many, since their sums would
@@ -30,12 +32,16 @@ WHOLE = 1024
 """Up to so many tokens the steps of pieces cost more than the cache saves."""
 
 
+def elu(tensor: Tensor) -> Tensor:
+    """`φ(x) = elu(x) + 1`, above 0 for every x whose exponential is: adding 1 to `exp(x) − 1` would round it away."""
+    return tensor.relu() + tensor.clamp(max=0).exp()
+
+
 def elu_features(tensor: Tensor) -> Tensor:
-    """`φ(x) = elu(x) + 1`, in at least float32 but where `keeps_bfloat16`, and above 0 for every x whose exponential
-    is: adding 1 to `exp(x) − 1` would round it away."""
+    """`φ(x) = elu(x) + 1`, in at least float32 but where `keeps_bfloat16`."""
     wide = tensor if keeps_bfloat16(tensor) else tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     if torch.compiler.is_compiling() or is_transforming() or has_tangent(tensor):
-        return wide.relu() + wide.clamp(max=0).exp()
+        return elu(wide)
     return _EluFeatures.apply(wide)  # pyright: ignore[reportReturnType]
 
 
@@ -44,17 +50,33 @@ class _EluFeatures(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        above = tensor.clamp(min=0).add_(1)
-        # A GPU stores heads first, for its products.
-        features = tensor.new_empty(tensor.shape) if keeps_bfloat16(tensor) else above
-        # The gradient that `elu` passes on of `max(x, 0) + 1`: that above 0, and `exp(x)` times 1 below it.
-        torch.ops.aten.elu_backward.grad_input(above, 1, 1, 1, False, tensor, grad_input=features)
+        heads_first = keeps_bfloat16(tensor)  # in memory, for products of chunks
+        if tensor.is_cuda and tensor.numel() >= compiled.FEWEST:
+            features = _features(tensor, heads_first)
+        else:
+            above = tensor.clamp(min=0).add_(1)
+            features = tensor.new_empty(tensor.shape) if heads_first else above
+            # The gradient that `elu` passes on of `max(x, 0) + 1`: that above 0, and `exp(x)` times 1 below it.
+            torch.ops.aten.elu_backward.grad_input(above, 1, 1, 1, False, tensor, grad_input=features)
+        ctx.tokens_first = tensor.ndim == 4 and tensor.transpose(1, 2).is_contiguous()
         ctx.save_for_backward(features)
         return features
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore
-        return ctx.saved_tensors[0].clamp(max=1) * grad
+        return _features_gradient(ctx.saved_tensors[0], grad, ctx.tokens_first)
+
+
+@fused
+def _features(tensor: Tensor, heads_first: bool) -> Tensor:
+    return elu(tensor).contiguous() if heads_first else elu(tensor)
+
+
+@fused
+def _features_gradient(features: Tensor, grad: Tensor, tokens_first: bool) -> Tensor:
+    """In the memory layout of the input, so that a projection reads it in place."""
+    slopes = features.clamp(max=1) * grad
+    return slopes.transpose(1, 2).contiguous().transpose(1, 2) if tokens_first else slopes
 
 
 def linear_weights(
@@ -217,7 +239,7 @@ class _Continued(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, grad_sums: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         query, key, value, *starts = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            return _through_chunks((query, key, value, starts[0]), (grad, grad_sums))
+            return gradients_in_steps(in_chunks, (query, key, value, starts[0]), (grad, grad_sums))
         grads = tuple(torch.empty_like(tensor) for tensor in (query, key, value))
         later = grad_sums
         for piece, start in reversed(list(zip(_pieces(query, value), starts, strict=False))):
@@ -230,10 +252,3 @@ class _Continued(torch.autograd.Function):
             torch.add(slopes.mT @ part, values @ after.mT, out=to_key)
             torch.add(scores.mT @ slope, keys @ after, out=to_value)
         return *grads, later
-
-
-def _through_chunks(inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
-    """The gradients of the inputs, as steps that autograd follows."""
-    needed = [tensor for tensor in inputs if tensor.requires_grad]
-    slopes = iter(torch.autograd.grad(in_chunks(*inputs), needed, grads, create_graph=True))
-    return tuple(next(slopes) if tensor.requires_grad else None for tensor in inputs)

@@ -1,9 +1,9 @@
 """Linear attention in bfloat16 on a GPU, where memory is what it costs: features are stored in half precision, and all
 that is added up is added in float32.
 
-What `longspan.ops.kernels.linear` computes, in as few passes over memory as PyTorch's own kernels allow. Every key's
-value is followed by ones, whose sums divide; so many that rows stay aligned. Sums before a chunk are one product of
-what all chunks add with a triangle of ones.
+What `longspan.ops.kernels.linear` computes; steps between products are one kernel each, forward and backward. Every
+key's value is followed by ones, whose sums divide; so many that rows stay aligned. Sums before a chunk are one product
+of what all chunks add with a triangle of ones.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from longspan.ops.compiled import fused
 from longspan.ops.runtime import cached
 
 ONES = 8
@@ -40,20 +41,54 @@ def attend_bfloat16(
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:
     """`longspan.ops.kernels.linear.attend_linear` of features in bfloat16; the sums are float32."""
-    ones = value.new_ones(()).expand(*value.shape[:3], ONES)
-    if dropout_prob:
-        value = value * F.dropout(torch.ones_like(value[..., :1]), dropout_prob)
-    # A key that is hidden adds nothing where its value and its ones are 0, which are fewer numbers than its features.
-    value = torch.cat([value, ones], dim=-1)
-    value = value if key_mask is None else value.masked_fill(~key_mask[:, None, :, None], 0)
-    start = None if sums is None else _with_all_ones(sums)
+    kept = F.dropout(value.new_ones(*value.shape[:3], 1), dropout_prob) if dropout_prob else None
+    width, start = value.shape[-1], None if sums is None else _with_all_ones(sums)
+    value = _WithOnes.apply(value, key_mask, kept)  # pyright: ignore[reportAssignmentType]
     if causal:
         mixed, after = _continued(query, key, value, start)
     else:
-        after = _summed(key, value) if start is None else _summed(key, value) + start
-        mixed = query @ after.to(query.dtype)
-    width = value.shape[-1] - ONES
-    return _divided(mixed, width, epsilon), after[..., : width + 1]
+        after: Any = _Summed.apply(key, value)
+        after = after if start is None else after + start
+        mixed = _Read.apply(query, after)
+    return _Divided.apply(mixed, width, epsilon), after[..., : width + 1]  # pyright: ignore[reportReturnType]
+
+
+class _WithOnes(torch.autograd.Function):
+    """Values `(B, H, T, D)` times `kept` `(B, H, T, 1)`, with ones behind them, `(B, H, T, D + ONES)`; 0 for keys that
+    are not `real` `(B, T)`.
+
+    A key that is hidden adds nothing where its value and its ones are 0, which are fewer numbers than its features.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, real: Tensor | None, kept: Tensor | None) -> Tensor:
+        ctx.save_for_backward(real, kept)
+        return _with_ones(value, real, kept)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore
+        return _without_ones(grad, *ctx.saved_tensors), None, None
+
+
+@fused
+def _with_ones(value: Tensor, real: Tensor | None, kept: Tensor | None) -> Tensor:
+    value = value if kept is None else value * kept
+    value = torch.cat([value, value.new_ones(()).expand(*value.shape[:3], ONES)], dim=-1)
+    return value if real is None else value.masked_fill(~real[:, None, :, None], 0)
+
+
+@fused
+def _without_ones(grad: Tensor, real: Tensor | None, kept: Tensor | None) -> Tensor:
+    """The gradient of values, tokens before heads in memory, as projections read it."""
+    grad = grad[..., :-ONES]
+    grad = grad if kept is None else grad * kept
+    grad = grad if real is None else grad.masked_fill(~real[:, None, :, None], 0)
+    return _tokens_first(grad)
+
+
+def _tokens_first(tensor: Tensor) -> Tensor:
+    """The same `(B, H, T, ·)`, tokens before heads in memory."""
+    return tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _with_all_ones(sums: Tensor) -> Tensor:
@@ -61,15 +96,38 @@ def _with_all_ones(sums: Tensor) -> Tensor:
     return torch.cat([sums, sums[..., -1:].expand(*sums.shape[:3], ONES - 1)], dim=-1)
 
 
+class _Divided(torch.autograd.Function):
+    """Sums of values and weights `(B, H, T, D + ONES)` as means `(B, H, T, D)`, tokens before heads in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, mixed: Tensor, width: int, epsilon: float) -> Tensor:
+        ctx.save_for_backward(mixed)
+        ctx.options = width, epsilon
+        return _divided(mixed, width, epsilon)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore
+        return _divided_gradient(grad, *ctx.saved_tensors, *ctx.options), None, None
+
+
+@fused
 def _divided(mixed: Tensor, width: int, epsilon: float) -> Tensor:
-    """The values that were mixed, by the sums of their weights, token before head where nothing is to be learned."""
+    return _tokens_first(mixed[..., :width] / _divisor(mixed, width, epsilon))
+
+
+def _divisor(mixed: Tensor, width: int, epsilon: float) -> Tensor:
+    """The sum of weights `(B, H, T, 1)`; 1 where no key is real."""
     total = mixed[..., width : width + 1] + epsilon
-    total = total if epsilon > 0 else total.masked_fill(total == 0, 1)  # weights are never below 0
-    if torch.is_grad_enabled() and mixed.requires_grad:
-        return mixed[..., :width] / total
-    batch, heads, length = mixed.shape[:3]
-    context = mixed.new_empty(batch, length, heads, width).transpose(1, 2)
-    return torch.div(mixed[..., :width], total, out=context)
+    return total if epsilon > 0 else total.masked_fill(total == 0, 1)  # weights are never below 0
+
+
+@fused
+def _divided_gradient(grad: Tensor, mixed: Tensor, width: int, epsilon: float) -> Tensor:
+    """That of the values is `∂y / n`, that of the sum of weights n `−∂y · y / n`."""
+    total = _divisor(mixed, width, epsilon)
+    grad = F.pad(grad, (0, ONES))  # of one width with the sums, so that a single kernel adds up and writes
+    shares = (grad * mixed).sum(-1, keepdim=True) / total / total
+    return (grad / total - F.pad(shares, (width, ONES - 1))).contiguous()
 
 
 def _filled(tensor: Tensor, size: int) -> Tensor:
@@ -83,6 +141,35 @@ def _summed(key: Tensor, value: Tensor) -> Tensor:
     size = max(1, min(SUMMED, key.shape[2]))
     key, value = (_filled(tensor, size).unflatten(2, (-1, size)) for tensor in (key, value))
     return (key.mT @ value).sum(2, dtype=torch.float32)
+
+
+class _Summed(torch.autograd.Function):
+    """`_summed` of keys and values; gradients have their memory layout."""
+
+    @staticmethod
+    def forward(ctx: Any, key: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(key, value)
+        return _summed(key, value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        key, value = ctx.saved_tensors
+        grad = grad.to(key.dtype)
+        return value @ grad.mT, key @ grad
+
+
+class _Read(torch.autograd.Function):
+    """What queries `(B, H, T, F)` gather of sums in float32; the gradient of the sums is a sum of products, too."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, sums: Tensor) -> Tensor:
+        ctx.save_for_backward(query, sums)
+        return query @ sums.to(query.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore
+        query, sums = ctx.saved_tensors
+        return grad @ sums.to(query.dtype).mT, _summed(query, grad)
 
 
 def _continued(query: Tensor, key: Tensor, value: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:

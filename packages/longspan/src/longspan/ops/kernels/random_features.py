@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from longspan.ops.compiled import fused
 from longspan.ops.runtime import full_precision, keeps_bfloat16
 
 TOP = 50.0
@@ -97,8 +98,8 @@ def _exponents(tensor: Tensor, directions: Tensor, hyperbolic: bool, *, sign: in
         return exponents, wide.square().sum(-1, keepdim=True) * (scale**2 / 2)
 
 
-# In bfloat16 on a GPU: exponents are float32, features are not. One product gives the exponents whole: what depends on
-# the direction alone, and on the token alone, are columns of its factors, in three parts of 8 bits each.
+# In bfloat16 on a GPU: exponents are float32, features are not. A product writes `ω·x′`; one kernel adds what depends
+# on the direction or the token alone, and writes features with heads first in memory, for products.
 
 
 def _scaled(directions: Tensor, like: Tensor, hyperbolic: bool) -> Tensor:
@@ -107,34 +108,28 @@ def _scaled(directions: Tensor, like: Tensor, hyperbolic: bool) -> Tensor:
     return (directions * like.shape[-1] ** -0.25).to(like.dtype)
 
 
-def _in_three(numbers: Tensor) -> list[Tensor]:
-    """Numbers in float32 as three in bfloat16 whose sum they are, `(…, 1)` each."""
-    first = numbers.to(torch.bfloat16)
-    second = (numbers := numbers - first).to(torch.bfloat16)
-    return [first[..., None], second[..., None], (numbers - second).to(torch.bfloat16)[..., None]]
-
-
-def _products(tensor: Tensor, scaled: Tensor, sign: int, of_tokens: Tensor | None = None) -> Tensor:
-    """`ω·x′ ± ‖ω‖²/2`, and what is `of_tokens` `(B, T, H)`, in float32: `(B, T, H, F)`."""
-    halves = _in_three(scaled.float().square().sum(-1) * (sign / 2 * scaled.shape[-1] ** 0.5))
-    ones = tensor.new_ones(())
+def _products(tensor: Tensor, scaled: Tensor) -> tuple[Tensor, Tensor]:
+    """`ω·x′` `(B, T, H, F)`, and `‖ω‖ / D^¼` `(F,)`, in float32."""
     rows = tensor.transpose(1, 2)
-    # Eight columns more keep rows aligned.
-    given = [ones.expand(*rows.shape[:3], 1)] * 3 if of_tokens is None else _in_three(of_tokens)
-    rows = torch.cat([rows, ones.expand(*rows.shape[:3], 3), *given, ones.expand(*rows.shape[:3], 2)], dim=-1)
-    columns = [scaled, *halves, scaled.new_full((len(scaled), 3), float(of_tokens is not None))]
-    factors = torch.cat([*columns, scaled.new_zeros(len(scaled), 2)], dim=-1)
-    flat = rows.flatten(0, 2)
-    return torch.mm(flat, factors.mT, out_dtype=torch.float32).view(*rows.shape[:3], len(scaled))
+    products = torch.mm(rows.flatten(0, 2), scaled.mT, out_dtype=torch.float32)
+    return products.view(*rows.shape[:3], len(scaled)), _norms(scaled)
+
+
+def _norms(tensor: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(tensor, dim=-1, dtype=torch.float32)
+
+
+def _gathered(slopes: Tensor, scaled: Tensor) -> Tensor:
+    """The gradient of tokens `(B, T, H, D)` for that of `ω·x′`."""
+    return torch.mm(slopes.flatten(0, 2), scaled).view(*slopes.shape[:3], -1)
 
 
 class _NarrowQueryFeatures(torch.autograd.Function):
-    """`query_features` by their sum; heads come first in memory."""
+    """`query_features` by their sum."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, scaled: Tensor) -> Tensor:
-        features = query.new_empty(*query.shape[:3], len(scaled))
-        features.copy_(torch.softmax(_products(query, scaled, 1), -1).transpose(1, 2))
+        features = _query_exponentials(*_products(query, scaled), query.shape[-1] ** 0.5, query.dtype)
         ctx.save_for_backward(features, scaled)
         return features
 
@@ -142,19 +137,30 @@ class _NarrowQueryFeatures(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
         features, scaled = ctx.saved_tensors
-        return torch._softmax_backward_data(grad, features, -1, features.dtype) @ scaled, None
+        return _gathered(_query_slopes(grad, features), scaled).transpose(1, 2), None
+
+
+@fused
+def _query_exponentials(products: Tensor, norms: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Features `(B, H, T, F)`."""
+    return torch.softmax(products + norms.square() * (scale / 2), -1).to(dtype).transpose(1, 2).contiguous()
+
+
+@fused
+def _query_slopes(grad: Tensor, features: Tensor) -> Tensor:
+    """The gradient of `ω·x′` `(B, T, H, F)` for that of features `(B, H, T, F)`."""
+    wide = grad.float() * features
+    slopes = wide - features * wide.sum(-1, keepdim=True)
+    return slopes.to(grad.dtype).transpose(1, 2).contiguous()
 
 
 class _NarrowKeyFeatures(torch.autograd.Function):
-    """`key_features`; heads come first in memory."""
+    """`key_features`."""
 
     @staticmethod
     def forward(ctx: Any, key: Tensor, scaled: Tensor) -> Tensor:
-        scale = key.shape[-1] ** -0.5
-        norms = torch.linalg.vector_norm(key.transpose(1, 2), dim=-1, dtype=torch.float32)
-        exponents = _products(key, scaled, -1, norms.square_().mul_(-scale / 2).add_(TOP))
-        features = key.new_empty(*key.shape[:3], len(scaled))
-        torch.exp(exponents.transpose(1, 2), out=features)
+        norms = _norms(key.transpose(1, 2))
+        features = _key_exponentials(*_products(key, scaled), norms, key.shape[-1] ** 0.5, key.dtype)
         ctx.save_for_backward(key, features, scaled)
         return features
 
@@ -162,5 +168,28 @@ class _NarrowKeyFeatures(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
         key, features, scaled = ctx.saved_tensors
-        slopes = grad * features
-        return slopes @ scaled - slopes.sum(-1, keepdim=True) * key * key.shape[-1] ** -0.5, None
+        slopes, total = _key_slopes(grad, features)
+        gathered = _gathered(slopes, scaled)
+        del slopes
+        return _shortened(gathered, total, key.transpose(1, 2), key.shape[-1] ** -0.5).transpose(1, 2), None
+
+
+@fused
+def _key_exponentials(products: Tensor, norms: Tensor, lengths: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Features `(B, H, T, F)` of keys with the `lengths` `‖k‖` `(B, T, H)`."""
+    constant = TOP - lengths.square()[..., None] / (2 * scale)
+    exponents = products - norms.square() * (scale / 2) + constant
+    return exponents.exp().to(dtype).transpose(1, 2).contiguous()
+
+
+@fused
+def _key_slopes(grad: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of exponents `(B, T, H, F)` for that of features `(B, H, T, F)`, and its sum over F in float32."""
+    slopes = (grad.float() * features).transpose(1, 2)
+    return slopes.to(grad.dtype).contiguous(), slopes.sum(-1, keepdim=True)
+
+
+@fused
+def _shortened(gathered: Tensor, total: Tensor, key: Tensor, scale: float) -> Tensor:
+    """The gradient of keys `(B, T, H, D)`, whose longer ones have smaller features."""
+    return (gathered - total * key * scale).to(key.dtype)

@@ -1,0 +1,71 @@
+"""The kernels that Inductor makes of fused functions: one each, without operators that it does not compile itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.ops.kernels import linear, linear_bfloat16, linear_bidirectional, random_features
+
+pytest.importorskip("triton", reason="needs the package triton; `make programs` installs it beside the environment")
+
+from fused_programs import fused_kernels
+
+pytestmark = [pytest.mark.slow, pytest.mark.variant, pytest.mark.filterwarnings("ignore")]  # of PyTorch and Triton
+
+HEADS, WIDTH, FEATURES, ONES = 12, 64, 268, linear_bfloat16.ONES
+
+
+def tokens(length: int, width: int = WIDTH, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.empty(1, length, HEADS, width, dtype=dtype)
+
+
+def linear_cases(length: int, real: Tensor | None) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Every fused function of linear attention, with arguments."""
+    rows, heads = tokens(length), torch.empty(1, HEADS, length, WIDTH, dtype=torch.bfloat16)
+    narrow, single = tokens(length, 1), tokens(length, 1, torch.float32)
+    kept = None if real is None else narrow
+    total = torch.empty(1, HEADS, WIDTH)
+    mixed = torch.empty(1, HEADS, length, WIDTH + ONES, dtype=torch.bfloat16)
+    features = torch.empty(1, HEADS, length, FEATURES, dtype=torch.bfloat16)
+    products, norms = tokens(length, FEATURES, torch.float32), torch.empty(FEATURES)
+    by_head = None if kept is None else kept.transpose(1, 2)
+    return {
+        "keys": (linear_bidirectional._keys, (rows, real, kept)),
+        "parts of the total": (linear_bidirectional._parts_of_total, (rows, real, 512)),
+        "weights": (linear_bidirectional._weights, (rows, total, 1e-6)),
+        "gradient of queries": (linear_bidirectional._query_gradient, (rows, rows, total, 0.0)),
+        "parts of the shares": (linear_bidirectional._parts_of_shares, (rows, single, 512)),
+        "gradient of keys": (linear_bidirectional._key_gradient, (rows, rows, total, real, kept)),
+        "elu": (linear._features, (rows.transpose(1, 2), True)),
+        "gradient of elu": (linear._features_gradient, (heads, heads, True)),
+        "ones": (linear_bfloat16._with_ones, (rows.transpose(1, 2), real, by_head)),
+        "without ones": (linear_bfloat16._without_ones, (mixed, real, by_head)),
+        "means": (linear_bfloat16._divided, (mixed, WIDTH, 1e-6)),
+        "gradient of means": (linear_bfloat16._divided_gradient, (rows.transpose(1, 2), mixed, WIDTH, 0.0)),
+        "random features of queries": (
+            random_features._query_exponentials,
+            (products, norms, WIDTH**0.5, torch.bfloat16),
+        ),
+        "random features of keys": (
+            random_features._key_exponentials,
+            (products, norms, single[..., 0], WIDTH**0.5, torch.bfloat16),
+        ),
+        "slopes of queries": (random_features._query_slopes, (features, features)),
+        "slopes of keys": (random_features._key_slopes, (features, features)),
+        "shortened": (random_features._shortened, (rows, single, rows, WIDTH**-0.5)),
+    }
+
+
+@pytest.mark.parametrize("name", linear_cases(1, None))
+@pytest.mark.parametrize(("length", "padded"), [(65_536, False), (10_007, True)])
+def test_a_step_of_linear_attention_is_one_kernel(name: str, length: int, padded: bool) -> None:
+    real = torch.ones(1, length, dtype=torch.bool) if padded else None
+    function, arguments = linear_cases(length, real)[name]
+    kernels = fused_kernels(function, *arguments)
+    assert len(kernels) == 1
+    assert "@triton.jit" in kernels[0]
