@@ -283,6 +283,7 @@ def _inductor_without_device(capability: tuple[int, int], graphs: list[Any], sou
         "torch.cuda.get_rng_state": lambda *_: torch.get_rng_state(),
         "torch.cuda.set_rng_state": lambda *_: None,
         "torch.cuda.synchronize": lambda device=None: None,
+        "torch._subclasses.fake_tensor.init_gpu_context": lambda device: None,
         "torch._inductor.fx_passes.joint_graph.lazy_init": lambda *_: None,
         "torch._inductor.fx_passes.post_grad.lazy_init": lambda *_: None,
         "torch._inductor.graph.GraphLowering.compile_to_module": compile_to_module,
