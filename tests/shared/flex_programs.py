@@ -311,7 +311,10 @@ C10_REGISTER_GUARD_IMPL(CUDA, NoOpDeviceGuardImpl<DeviceType::CUDA>)
 
 @cache
 def _guard_devices() -> None:
-    """Lets operators without data name a CUDA device, which PyTorch's build for processors refuses."""
+    """Lets operators without data name a CUDA device: PyTorch's build for processors refuses that, and its build for
+    CUDA asks the driver. A device that is present keeps its own guard."""
+    if torch.cuda.is_available():
+        return
     torch_folder = Path(torch.__file__).parent
     folder = Path(tempfile.mkdtemp())
     (folder / "guard.cpp").write_text(_GUARD)

@@ -225,6 +225,7 @@ def test_what_cannot_be_compiled_is_told_and_computed_in_tiles(monkeypatch):
     monkeypatch.setitem(BACKENDS, "flex", serves)
     monkeypatch.setattr(backends, "DENSE_PAIRS", 0)
     monkeypatch.setattr(Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.warns(UserWarning, match="backend='blocked' instead") as warned:
         results = [attend(*inputs, pattern=Odd(20, 20)) for _ in range(3)]
     assert len(warned) == 1
@@ -278,7 +279,7 @@ def test_programs_of_long_texts_have_options_of_their_own():
         assert program_options(wide)["kernel_options"]["bwd_BLOCK_N1"] == 32
         assert program_options(make(1, 2, 4096, 16).float()) == program_options(narrow.float())
         assert program_options(narrow.float())["kernel_options"] == {
-            "fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32
+            "fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "bwd_num_stages": 2
         }  # fmt: skip
         assert program_options(short, "products") == program_options(narrow) == program_options(widest) == {}
     assert program_options(torch.empty(1, 2, 4096, 64)) == {}

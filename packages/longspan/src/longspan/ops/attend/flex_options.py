@@ -1,7 +1,7 @@
 """Tile sizes and warps of the programs that Inductor writes for FlexAttention.
 
 Inductor's defaults are for programs that read no tables. A mask or a term that reads one needs more registers than a
-thread has, and the rest is spilled to memory: up to 15 kB for each thread. These options were found by compiling our
+thread has, and the rest is spilled to memory: up to 18 kB for each thread. These options were found by compiling our
 programs for sm_80 and sm_90 (`make programs`): with them nothing is spilled, and shared memory suffices.
 """
 
@@ -18,6 +18,7 @@ Reads = Literal["positions", "tables", "buckets", "products"]
 """What the mask and the scores of a program read: positions alone, tables (padding, global tokens, patterns of heads,
 terms), codes of buckets, or products of content and relative position in addition."""
 PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
+    ("half", 8, 32, "any"): {"bwd_num_warps": 8},
     ("half", 8, 32, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32},
     ("half", 8, 64, "any"): {
         "fwd_num_warps": 8,
@@ -29,7 +30,7 @@ PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
     ("half", 8, 64, "products"): {
         "fwd_num_warps": 8,
         "fwd_num_stages": 1,
-        "fwd_BLOCK_M": 128,
+        "fwd_BLOCK_M": 64,
         "fwd_BLOCK_N": 64,
         "bwd_BLOCK_M1": 32,
         "bwd_BLOCK_N1": 64,
@@ -48,12 +49,12 @@ PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
     ("half", 8, 256, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 32, "fwd_BLOCK_N": 32},
     ("half", 9, 32, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32},
     ("half", 9, 64, "any"): {"fwd_num_warps": 8},
-    ("half", 9, 64, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 128, "fwd_BLOCK_N": 64},
+    ("half", 9, 64, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64},
     ("half", 9, 128, "any"): {"bwd_BLOCK_M1": 32},
     ("half", 9, 128, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32},
     ("half", 9, 256, "any"): {"bwd_num_warps": 8, "bwd_BLOCK_M1": 32, "bwd_BLOCK_N1": 32, "bwd_BLOCK_N2": 32},
     ("half", 9, 256, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 32, "fwd_BLOCK_N": 32},
-    ("single", 8, 32, "any"): {"fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32},
+    ("single", 8, 32, "any"): {"fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "bwd_num_stages": 2},
     ("single", 8, 64, "any"): {
         "fwd_num_warps": 8,
         "fwd_num_stages": 2,
@@ -69,9 +70,15 @@ PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
         "bwd_num_warps": 8,
         "bwd_num_stages": 2,
     },
-    ("single", 9, 32, "any"): {"fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32},
-    ("single", 9, 64, "any"): {"fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "bwd_num_warps": 2},
-    ("single", 9, 128, "any"): {"fwd_num_warps": 8, "fwd_BLOCK_M": 32, "fwd_BLOCK_N": 32, "bwd_num_stages": 2},
+    ("single", 9, 32, "any"): {"fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "bwd_num_stages": 2},
+    ("single", 9, 64, "any"): {
+        "fwd_num_warps": 8,
+        "fwd_num_stages": 2,
+        "fwd_BLOCK_M": 64,
+        "fwd_BLOCK_N": 32,
+        "bwd_num_warps": 2,
+    },
+    ("single", 9, 128, "any"): {"fwd_num_warps": 8, "bwd_num_stages": 2},
     ("single", 9, 256, "any"): {
         "fwd_num_warps": 8,
         "fwd_BLOCK_M": 32,
@@ -81,7 +88,7 @@ PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
     },
 }
 """Precision, compute capability (9 from Hopper on, 8 before), greatest width of the heads, what a program reads ("any"
-where it has no row) → options. Without a row, Inductor's defaults fit: in half precision, up to a width of 32.
+where it has no row) → options. Without a row, Inductor's defaults fit: in half precision, up to a width of 32 on Hopper.
 
 In single precision, products take registers instead of tensor cores; loading two blocks at a time, the backward program
 of wide heads keeps fewer numbers in them than with one. Products of content and relative position are loaded for each
