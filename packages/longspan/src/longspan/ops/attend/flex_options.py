@@ -18,7 +18,7 @@ Reads = Literal["positions", "tables", "buckets", "products"]
 """What the mask and the scores of a program read: positions alone, tables (padding, global tokens, patterns of heads,
 terms), codes of buckets, or products of content and relative position in addition."""
 PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
-    ("half", 8, 32, "any"): {"bwd_num_warps": 8},
+    ("half", 8, 32, "any"): {"bwd_BLOCK_N1": 64, "bwd_BLOCK_M2": 64},
     ("half", 8, 32, "products"): {"fwd_num_warps": 8, "fwd_num_stages": 1, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32},
     ("half", 8, 64, "any"): {
         "fwd_num_warps": 8,
@@ -88,7 +88,7 @@ PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {
     },
 }
 """Precision, compute capability (9 from Hopper on, 8 before), greatest width of the heads, what a program reads ("any"
-where it has no row) → options. Without a row, Inductor's defaults fit: in half precision, up to a width of 32 on Hopper.
+where it has no row) → options. Without any, Inductor's defaults fit: in half precision, to a width of 32 on Hopper.
 
 In single precision, products take registers instead of tensor cores; loading two blocks at a time, the backward program
 of wide heads keeps fewer numbers in them than with one. Products of content and relative position are loaded for each
