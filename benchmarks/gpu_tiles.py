@@ -47,6 +47,8 @@ PATTERNS: dict[str, tuple[Reads, dict[str, Any]]] = {
 }
 """What is tried, by the mechanism's name and options: what its programs read, and the fields of a `Cell`."""
 DIRECTIONS = ("fwd", "bwd")
+WIDTH = 64
+"""Of the heads that are measured, those of a `Setting`."""
 GAIN = 0.97
 """Other options must take less than this share of the time of ours, which runs differ by."""
 
@@ -77,9 +79,9 @@ def with_options(cell: Cell) -> Iterator[None]:
         return
     reads = PATTERNS[names[0]][0]
     rows = {
-        (*row[:2], reads): exchanged(PROGRAMS.get((*row[:2], reads), ours), parsed(cell.options))
-        for row, ours in PROGRAMS.items()
-        if row[2] == "any"
+        (*row, reads): exchanged(PROGRAMS.get((*row, reads), ours), parsed(cell.options))
+        for (*row, read), ours in PROGRAMS.items()
+        if row[2] == WIDTH and read == "any"
     }
     with (
         mock.patch.dict(PROGRAMS, rows),
@@ -165,12 +167,12 @@ class Timed(NamedTuple):
 
 def measured_table(
     rows: Sequence[Timed], *, precision: str, generation: int
-) -> dict[tuple[str, int, str], dict[str, int]]:
+) -> dict[tuple[str, int, int, str], dict[str, int]]:
     """`PROGRAMS` with the fastest options of each direction, for what the patterns read."""
     table = {row: dict(options) for row, options in PROGRAMS.items()}
     for reads in dict.fromkeys(reads for reads, _ in PATTERNS.values()):
-        row = precision, generation, reads
-        ours = best = PROGRAMS[row if row in PROGRAMS else (precision, generation, "any")]
+        row = precision, generation, WIDTH, reads
+        ours = best = PROGRAMS[row if row in PROGRAMS else (*row[:-1], "any")]
         for direction in DIRECTIONS:
             times: dict[str, dict[str, float]] = {name: {} for name, (own, _) in PATTERNS.items() if own == reads}
             for each in rows:
@@ -182,11 +184,12 @@ def measured_table(
     return dict(sorted(table.items()))
 
 
-def source_of(table: Mapping[tuple[str, int, str], Mapping[str, int]]) -> str:
+def source_of(table: Mapping[tuple[str, int, int, str], Mapping[str, int]]) -> str:
     """The table as it stands in `flex_options.py`, so that it can be exchanged there."""
-    lines = ["PROGRAMS: dict[tuple[str, int, str], dict[str, int]] = {"]
-    for (precision, generation, reads), options in table.items():
-        key, pairs = f'("{precision}", {generation}, "{reads}")', [f'"{name}": {n}' for name, n in options.items()]
+    lines = ["PROGRAMS: dict[tuple[str, int, int, str], dict[str, int]] = {"]
+    for (precision, generation, width, reads), options in table.items():
+        key = f'("{precision}", {generation}, {width}, "{reads}")'
+        pairs = [f'"{name}": {n}' for name, n in options.items()]
         line = f"    {key}: {{{', '.join(pairs)}}},"
         if len(line) > 120:
             line = "\n".join([f"    {key}: {{", *(f"        {pair}," for pair in pairs), "    },"])

@@ -311,7 +311,8 @@ def test_processes_compile_ahead() -> None:
 def test_what_programs_read() -> None:
     """The table's row for each pattern, by a row that says its name."""
     for name, (reads, fields) in PATTERNS.items():
-        rows = {("half", 9, each): {"fwd_num_warps": each} for each in ("positions", "tables", "buckets", "products")}
+        kinds = ("positions", "tables", "buckets", "products")
+        rows = {("half", 9, 64, each): {"fwd_num_warps": each} for each in kinds}
         with mock.patch.dict(PROGRAMS, rows):
             calls = recorded_calls(MECHANISMS[name.partition(",")[0]](), 4096, (9, 0), **fields)
         found = {call.options["kernel_options"]["fwd_num_warps"] for call in calls}
@@ -382,7 +383,7 @@ def test_the_measured_table_replaces_the_one_in_the_package() -> None:
     rows += [{"cell": asdict(replace(cell, options=FORWARD[4])), length: 0.1, "method": 1}]  # measured in another way
     rows = [{"method": METHOD, **row} for row in rows]
     found = measured_table(tiles_timed(rows, FULL.long), precision="half", generation=9)
-    assert found == PROGRAMS | {("half", 9, "buckets"): parsed(FORWARD[3])}
+    assert found == PROGRAMS | {("half", 9, 64, "buckets"): parsed(FORWARD[3])}
     space: dict[str, Any] = {}
     exec(source_of(found), space)
     assert space["PROGRAMS"] == found

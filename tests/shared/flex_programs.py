@@ -283,6 +283,7 @@ def inductor_without_device(capability: tuple[int, int], graphs: list[Any], sour
         "torch.cuda.get_rng_state": lambda *_: torch.get_rng_state(),
         "torch.cuda.set_rng_state": lambda *_: None,
         "torch.cuda.synchronize": lambda device=None: None,
+        "torch._subclasses.fake_tensor.init_gpu_context": lambda device: None,
         "torch._inductor.fx_passes.joint_graph.lazy_init": lambda *_: None,
         "torch._inductor.fx_passes.post_grad.lazy_init": lambda *_: None,
         "torch._inductor.graph.GraphLowering.compile_to_module": compile_to_module,
@@ -310,7 +311,10 @@ C10_REGISTER_GUARD_IMPL(CUDA, NoOpDeviceGuardImpl<DeviceType::CUDA>)
 
 @cache
 def _guard_devices() -> None:
-    """Lets operators without data name a CUDA device, which PyTorch's build for processors refuses."""
+    """Lets operators without data name a CUDA device: PyTorch's build for processors refuses that, and its build for
+    CUDA asks the driver. A device that is present keeps its own guard."""
+    if torch.cuda.is_available():
+        return
     torch_folder = Path(torch.__file__).parent
     folder = Path(tempfile.mkdtemp())
     (folder / "guard.cpp").write_text(_GUARD)

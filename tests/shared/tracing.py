@@ -22,8 +22,12 @@ from longspan.planning.prediction import Kernel, Kind, Launches
 
 __all__ = ["Trace", "UnknownNumbers", "layer_launches", "layer_seconds", "module_launches", "traced"]
 
-FUSED = ("flash_attention", "efficient_attention", "cudnn_attention", "varlen_attn")
-"""Substrings of the names of attention kernels."""
+KINDS: dict[str, Kind] = {
+    "flex": "flex",
+    "varlen_attn": "window",
+    **dict.fromkeys(("flash_attention", "efficient_attention", "cudnn_attention"), "attention"),
+}
+"""Substring of the name of an attention kernel → its kind."""
 RATED = ("float32", "float16", "bfloat16")
 """Dtypes with published rates."""
 
@@ -38,9 +42,7 @@ class Trace(Work):
     def launched(self, func: Any, moved: int, flops: int, given: list[Tensor]) -> None:
         super().launched(func, moved, flops, given)
         name = func._schema.name
-        kind: Kind = (
-            "flex" if "flex" in name else "attention" if any(dtype_name in name for dtype_name in FUSED) else "plain"
-        )
+        kind = next((KINDS[part] for part in KINDS if part in name), "plain")
         dtypes = [
             str(dtype_name.dtype).removeprefix("torch.") for dtype_name in given if dtype_name.is_floating_point()
         ]

@@ -11,6 +11,20 @@ from longspan.settings import show
 
 
 @dataclass(frozen=True, kw_only=True)
+class AttentionRates:
+    """What attention reaches of a GPU's published rates.
+
+    Attributes:
+        full, flex: fractions of the FLOP/s that PyTorch's fused attention and FlexAttention's compiled kernel reach.
+        window_bandwidth: fraction of the bandwidth that FlashAttention 2 reaches within a window.
+    """
+
+    full: float
+    flex: float
+    window_bandwidth: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """Published specifications of a GPU.
 
@@ -20,7 +34,7 @@ class Device:
         bandwidth: memory bandwidth in bytes per second.
         flops: dtype → FLOP/s of dense matrix products with float32 accumulation. For float32 this is its own rate, not
             TF32's, which PyTorch disables by default.
-        flex_share: fraction of these FLOP/s that FlexAttention's compiled kernel reaches.
+        attention: what attention reaches of these rates.
         source: source of the numbers.
         reported: names under which PyTorch reports devices with these FLOP/s.
     """
@@ -29,17 +43,23 @@ class Device:
     memory: int
     bandwidth: float
     flops: Mapping[str, float]
-    flex_share: float
+    attention: AttentionRates
     source: str
     reported: tuple[str, ...] = ()
 
 
-AMPERE_FLEX = 0.54
-"""0.9 of the rate of a hand-written kernel, for which the model assumes 0.6: FlexAttention is published at 90 % of
-FlashAttention-2 forward on an A100 (He et al. 2024, https://pytorch.org/blog/flexattention/)."""
-HOPPER_FLEX = 0.35
-"""Published: 348.5 of 989.4 TFLOP/s, forward without a mask, 16 heads of 64 over 16,384 tokens
-(https://github.com/pytorch/pytorch/pull/137036): Triton uses less of Hopper than FlashAttention-3 does."""
+AMPERE = AttentionRates(full=0.6, flex=0.54, window_bandwidth=0.8)
+"""As the model assumes for matrix products and copies; for FlexAttention 0.9 of that, as it is published at 90 % of
+FlashAttention 2 forward on an A100 (He et al. 2024, https://pytorch.org/blog/flexattention/)."""
+HOPPER = AttentionRates(full=0.475, flex=0.35, window_bandwidth=0.1)
+"""Full attention: 13.2 PFLOP in 28.1 ms on an H200 in bfloat16 (`sdpa` in `benchmarks/results/gpu.md`).
+
+FlexAttention: 348.5 of 989.4 TFLOP/s are published, forward without a mask, 16 heads of 64 over 16,384 tokens
+(https://github.com/pytorch/pytorch/pull/137036): Triton uses less of Hopper than FlashAttention 3 does.
+
+Windows: 1.01 ms on the H200 (`window`: 65,536 tokens, 12 heads of 64, 128 tokens to each side, in bfloat16), of which
+77 GFLOP take 0.16 ms at the rate of full attention. The remainder, for 0.41 GB, is a tenth of the bandwidth: a tile of
+queries waits for its few keys."""
 
 
 def _rates(half: float, single: float) -> Mapping[str, float]:
@@ -53,7 +73,7 @@ DEVICES: dict[str, Device] = {
         memory=80 * 10**9,
         bandwidth=3.35e12,
         flops=_rates(989.4, 66.9),
-        flex_share=HOPPER_FLEX,
+        attention=HOPPER,
         source="NVIDIA H100 Tensor Core GPU datasheet; NVIDIA H100 Tensor Core GPU Architecture (2022), table 2",
         reported=("NVIDIA H100 80GB HBM3",),
     ),
@@ -62,7 +82,7 @@ DEVICES: dict[str, Device] = {
         memory=141 * 10**9,
         bandwidth=4.8e12,
         flops=_rates(989.4, 66.9),
-        flex_share=HOPPER_FLEX,
+        attention=HOPPER,
         source="NVIDIA H200 Tensor Core GPU datasheet",
         reported=("NVIDIA H200",),
     ),
@@ -71,7 +91,7 @@ DEVICES: dict[str, Device] = {
         memory=80 * 10**9,
         bandwidth=2.039e12,
         flops=_rates(312.0, 19.5),
-        flex_share=AMPERE_FLEX,
+        attention=AMPERE,
         source="NVIDIA A100 Tensor Core GPU datasheet",
         reported=(
             *("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"),
@@ -83,7 +103,7 @@ DEVICES: dict[str, Device] = {
         memory=24 * 10**9,
         bandwidth=3.0e11,
         flops=_rates(121.0, 30.3),
-        flex_share=AMPERE_FLEX,
+        attention=AMPERE,
         source="NVIDIA L4 Tensor Core GPU datasheet, half of its value with sparsity",
         reported=("NVIDIA L4",),
     ),
@@ -92,7 +112,7 @@ DEVICES: dict[str, Device] = {
         memory=24 * 10**9,
         bandwidth=1.008e12,
         flops=_rates(165.2, 82.6),
-        flex_share=AMPERE_FLEX,
+        attention=AMPERE,
         source="NVIDIA Ada GPU Architecture (2022), appendix A, dense with sums in float32",
         reported=("NVIDIA GeForce RTX 4090",),
     ),

@@ -225,6 +225,7 @@ def test_what_cannot_be_compiled_is_told_and_computed_in_tiles(monkeypatch):
     monkeypatch.setitem(BACKENDS, "flex", serves)
     monkeypatch.setattr(backends, "DENSE_PAIRS", 0)
     monkeypatch.setattr(Tensor, "is_cuda", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.warns(UserWarning, match="backend='blocked' instead") as warned:
         results = [attend(*inputs, pattern=Odd(20, 20)) for _ in range(3)]
     assert len(warned) == 1
@@ -269,12 +270,18 @@ def test_programs_of_long_texts_have_options_of_their_own():
     """Short queries are served by a program for decoding, for whose size other tiles are too large."""
     with FakeCuda(values=False) as device:
         make = partial(torch.empty, dtype=torch.bfloat16, device=device)
-        long, short, wide = (make(1, 2, *size) for size in ((4096, 64), (16, 64), (4096, 256)))
+        sizes = ((4096, 64), (16, 64), (4096, 32), (4096, 256), (4096, 512))
+        long, short, narrow, wide, widest = (make(1, 2, *size) for size in sizes)
         assert program_options(long) == {"kernel_options": {"fwd_num_warps": 8}}
         assert program_options(long, "buckets") == program_options(long, "tables") == program_options(long)
         assert program_options(long, "products")["kernel_options"]["fwd_num_stages"] == 1
         assert program_options(long.float(), "products")["kernel_options"]["fwd_BLOCK_N"] == 32
-        assert program_options(short, "products") == program_options(wide) == {}
+        assert program_options(wide)["kernel_options"]["bwd_BLOCK_N1"] == 32
+        assert program_options(make(1, 2, 4096, 16).float()) == program_options(narrow.float())
+        assert program_options(narrow.float())["kernel_options"] == {
+            "fwd_num_warps": 8, "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "bwd_num_stages": 2
+        }  # fmt: skip
+        assert program_options(short, "products") == program_options(narrow) == program_options(widest) == {}
     assert program_options(torch.empty(1, 2, 4096, 64)) == {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -16,30 +17,47 @@ from flex_programs import SHARED, programs, recorded_calls, resources
 pytestmark = [pytest.mark.slow, pytest.mark.variant, pytest.mark.filterwarnings("ignore")]  # of PyTorch and Triton
 
 CALLS = {
+    "longformer": ("longformer", {}),
     "longformer, padded": ("longformer", {"padded": True}),
     "longformer, 16 global tokens": ("longformer", {"globals_": 16}),
     "poolingformer, padded": ("poolingformer", {"padded": True}),
     "fusion": ("fusion", {}),
+    "fusion, inference": ("fusion", {"learns": False}),
     "bigbird": ("bigbird", {}),
     "sparse": ("sparse", {}),
     "reformer": ("reformer", {}),
     "cluster": ("cluster", {}),
     "routing, padded": ("routing", {"padded": True}),
 }
+"""Name → mechanism, and options of `recorded_calls`. In inference, fusion reads products in addition: while its terms
+learn, FlexAttention does not serve them."""
+CASES = [
+    *((name, 64) for name in CALLS if name != "longformer"),
+    *product(("bigbird", "longformer"), (16, 32, 128, 256)),
+    ("fusion, inference", 128),
+]
+"""Names and widths of heads. `bigbird` reads tables, `longformer` positions alone: except in half precision before
+Hopper, where FlashAttention serves it."""
 DEVICES = [(9, 0), (8, 0)]
+SPILLED = {("sparse", 64, torch.bfloat16, (9, 0)): 12}
+"""Bytes of each thread with Triton 3.6, which PyTorch 2.11 brings, where options without spills have smaller tiles."""
 
 
 @pytest.mark.parametrize("capability", DEVICES, ids=lambda capability: "sm_{}{}".format(*capability))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("name", CALLS)
-def test_no_program_spills(name, dtype, capability):
-    mechanism, options = CALLS[name]
-    calls = recorded_calls(MECHANISMS[mechanism](), 4096, capability, dtype=dtype, learns=True, **options)
-    compiled = [program for call in calls for program in programs(call, capability, learns=True)]
-    assert len(compiled) == 2 * len(calls), "one forward and one backward program for each call"
+@pytest.mark.parametrize(("name", "width"), CASES)
+def test_no_program_spills(name, width, dtype, capability):
+    mechanism, given = CALLS[name]
+    options = {"learns": True, "heads": 768 // width, "dtype": dtype, **given}
+    calls = recorded_calls(MECHANISMS[mechanism](), 4096, capability, **options)
+    learns = options["learns"]
+    compiled = [program for call in calls for program in programs(call, capability, learns=learns)]
+    assert len(compiled) == (1 + learns) * len(calls), "one forward program for each call, and one backward"
+    assert bool(calls) != (name == "longformer" and dtype == torch.bfloat16 and capability < (9, 0))
+    allowed = SPILLED.get((name, width, dtype, capability), 0)
     for program in compiled:
         needs = resources(program, capability)
-        assert needs.spilled == 0, (program.name, needs)
+        assert needs.spilled <= allowed, (program.name, needs)
         assert needs.shared <= SHARED[capability], (program.name, needs)
 
 

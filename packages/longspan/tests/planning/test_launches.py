@@ -46,9 +46,8 @@ def seconds_of(spec: object, run: str = "forward bfloat16", device=H100, **sizes
 
 def test_full_attention_over_a_million_tokens_by_hand() -> None:
     """Four projections of 2·T·E² operations, and one kernel of 4·T²·E that moves four tensors of T·E numbers."""
-    products = 0.6 * 989.4e12
-    projections = 4 * 2 * MILLION * WIDTH**2 / products
-    attention = 4 * MILLION**2 * WIDTH / products + 4 * MILLION * WIDTH * 2 / (0.8 * 3.35e12)
+    projections = 4 * 2 * MILLION * WIDTH**2 / (0.6 * 989.4e12)
+    attention = 4 * MILLION**2 * WIDTH / (0.475 * 989.4e12) + 4 * MILLION * WIDTH * 2 / (0.8 * 3.35e12)
     assert seconds_of(attention_config("full"), tokens=MILLION) == pytest.approx(projections + attention, rel=0.01)
     # Rows, and a wider layer with as many heads as wide ones have: twice E is four times the projections.
     wide = 4 * 4 * projections + 2 * 4 * attention
@@ -69,21 +68,23 @@ def test_a_feed_forward_layer_by_hand() -> None:
 
 
 def test_launches_by_hand() -> None:
-    """Three launches that move 1 MB each take their launch; one that moves 1 GB, that divided by the bandwidth."""
+    """Three launches that move 1 MB each take their launch; one that moves 1 GB, that divided by the bandwidth; eight
+    times as long within a window."""
     groups = (
         Group(kind="elements", dtype="float32", count=3, bytes=3e6, flops=0.0),
         Group(kind="elements", dtype="float32", count=1, bytes=1e9, flops=0.0),
         Group(kind="weights", dtype="float32", count=1, bytes=1e9, flops=0.0),
         Group(kind="projection", dtype="bfloat16", count=2, bytes=2e6, flops=2e12),
         Group(kind="attention", dtype="bfloat16", count=1, bytes=1e9, flops=1e12),
+        Group(kind="window", dtype="bfloat16", count=1, bytes=1e9, flops=1e12),
     )
-    gigabyte, operations = 1e9 / (0.8 * 3.35e12), 1e12 / (0.6 * 989.4e12)
+    gigabyte, operations, scores = 1e9 / (0.8 * 3.35e12), 1e12 / (0.6 * 989.4e12), 1e12 / (0.475 * 989.4e12)
     cell = Cell(tokens=10, synchronisations=2, groups=groups)
-    expected = 3 * 6e-6 + 2 * gigabyte + 2 * operations + (gigabyte + operations) + 2 * 20e-6
+    expected = 3 * 6e-6 + 2 * gigabyte + 2 * operations + (9 * gigabyte + 2 * scores) + 2 * 20e-6
     assert math.isclose(cell.seconds(H100, ONE), expected)
     # Twice the states, three times the weights of a projection, and so on.
     other = Scale(states=2.0, weights=3.0, projections=5.0, scores=7.0)
-    expected = 3 * 6e-6 + 2 * gigabyte + 3 * gigabyte + 10 * operations + (2 * gigabyte + 7 * operations) + 2 * 20e-6
+    expected = 3 * 6e-6 + 2 * gigabyte + 3 * gigabyte + 10 * operations + (18 * gigabyte + 14 * scores) + 2 * 20e-6
     assert math.isclose(cell.seconds(H100, other), expected)
 
 

@@ -45,7 +45,7 @@ class Group:
 
     Attributes:
         kind: "elements", "weights" (as large for any number of tokens), "projection" (products with weights),
-            "products" (other products of matrices), "attention" or "flex".
+            "products" (other products of matrices), "attention", "window" or "flex".
         dtype: dtype of the products.
         count: number of launches.
         bytes, flops: their sums.
@@ -61,7 +61,7 @@ class Group:
         """Returns one of the launches for other sizes."""
         moved = scale.weights if self.kind == "weights" else scale.states
         work = scale.projections if self.kind == "projection" else scale.scores
-        kind: Kind = "attention" if self.kind == "attention" else "flex" if self.kind == "flex" else "plain"
+        kind: Kind = self.kind if self.kind in ("attention", "window", "flex") else "plain"
         return Kernel(
             bytes=self.bytes * moved / self.count, flops=self.flops * work / self.count, dtype=self.dtype, kind=kind
         )
