@@ -75,7 +75,7 @@ def test_every_range_of_ours_has_one_and_holds_what_is_tested(tool: ModuleType, 
     for requirement in map(Requirement, needs):
         name = _normal(requirement.name)
         if not name.startswith("longspan"):
-            assert name in lines
+            assert name in lines or any(Requirement(line).name == name for line in tool.BESIDE)
             assert requirement.specifier.contains(pins[name]), f"constraints.txt pins {name} outside its range"
 
 
