@@ -261,7 +261,7 @@ def profiled(run: Run, cell: Cell, setting: Setting) -> dict[str, Any]:
     file = setting.keep / "traces" / f"{name}.json.gz"
     file.parent.mkdir(parents=True, exist_ok=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda(setting) else [])]
-    with profile(activities=activities) as profiler:
+    with profile(activities=activities, acc_events=True) as profiler:
         run()
         if is_cuda(setting):
             torch.cuda.synchronize()
