@@ -103,7 +103,8 @@ def _operate(
 
 def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
-    return _computed(call_of(*arguments)).contiguous()  # as the operator declares
+    # Tokens before heads in memory, as the operator declares and the output projection reads them.
+    return _computed(call_of(*arguments)).transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _computed(call: Call) -> Tensor:
@@ -163,7 +164,8 @@ blocked_attention = torch.library.custom_op(
 
 @blocked_attention.register_fake
 def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
-    return query.new_empty(*query.shape[:-1], value.shape[-1])
+    batch, heads, queries, _ = query.shape
+    return query.new_empty(batch, queries, heads, value.shape[-1]).transpose(1, 2)
 
 
 def _backward_kernel(  # type: ignore[no-untyped-def]
