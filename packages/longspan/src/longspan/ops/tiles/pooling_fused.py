@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longspan.ops.compiled import fused
 
-MOST_TAPS = 16
+MOST_TAPS = 12
 """The largest kernel that is fused: the kernels contain the steps of every tap."""
 
 
@@ -29,15 +29,17 @@ def ldconv(tokens: Tensor, weight: Tensor, mask: Tensor | None, kernel: int, str
 def mean(tokens: Tensor, weight: None, mask: Tensor | None, kernel: int, stride: int) -> Tensor:
     """Averages the real taps."""
     taps = _taps(tokens, mask, kernel, stride)
-    count = sum(real.to(taps[0][0].dtype) for _, real in taps)
-    return (sum(tap for tap, _ in taps) / count.clamp(min=1)).to(tokens.dtype)
+    total, count = torch.zeros_like(taps[0][0]), torch.zeros_like(taps[0][0])
+    for tap, real in taps:
+        total, count = total + tap, count + real
+    return (total / count.clamp(min=1)).to(tokens.dtype)
 
 
 @fused
 def maximum(tokens: Tensor, weight: None, mask: Tensor | None, kernel: int, stride: int) -> Tensor:
     """Computes maxima over the real taps; 0 if there are none."""
     taps = _taps(tokens, mask, kernel, stride)
-    best, some = torch.full_like(taps[0][0], -torch.inf), torch.zeros_like(taps[0][1])
+    best, some = torch.full_like(taps[0][0], -torch.inf), torch.zeros_like(taps[0][0], dtype=torch.bool)
     for tap, real in taps:
         best, some = torch.maximum(best, torch.where(real, tap, -torch.inf)), some | real
     return torch.where(some, best, 0).to(tokens.dtype)
@@ -101,11 +103,13 @@ def spread_mean(grad: Tensor, mask: Tensor | None, length: int, kernel: int, str
     wide = torch.promote_types(grad.dtype, torch.float32)
     total, is_real = 0, _real(mask, torch.arange(length, device=grad.device), length)[:, :, None, None]
     for slot, _, hits in _slots(length, kernel, stride, grad):
-        places = [slot * stride + tap - kernel // 2 for tap in range(kernel)]
-        count = sum(_real(mask, place, length).to(wide) for place in places).clamp(min=1)
-        shown = hits & is_real & _real(mask, slot * stride, length)[:, :, None, None]
-        total = total + torch.where(shown, grad[:, slot].to(wide) / count[:, :, None, None], 0)
-    return total.to(grad.dtype)
+        upstream = grad[:, slot].to(wide)
+        count = torch.zeros_like(upstream)
+        for tap in range(kernel):
+            count = count + _real(mask, slot * stride + tap - kernel // 2, length)[:, :, None, None]
+        has_centre = _real(mask, slot * stride, length)[:, :, None, None]
+        total = total + torch.where(hits, torch.where(has_centre, upstream / count.clamp(min=1), 0), 0)
+    return torch.where(is_real, total, 0).to(grad.dtype)
 
 
 @fused
