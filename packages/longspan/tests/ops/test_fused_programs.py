@@ -24,7 +24,9 @@ def hidden(length: int, width: int = WIDTH, dtype: torch.dtype = torch.bfloat16)
     return torch.empty(1, length, HEADS, width, dtype=dtype)
 
 
-def pooling_cases(kernel: int, stride: int, mask: Tensor | None) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+def pooling_cases(
+    kernel: int, stride: int, mask: Tensor | None
+) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     """Every fused function of pooling, with arguments."""
     slots = -(-LENGTH // stride)
     tokens, grad, weight = hidden(LENGTH), hidden(slots), torch.empty(HEADS, kernel, WIDTH)
@@ -43,7 +45,9 @@ def pooling_cases(kernel: int, stride: int, mask: Tensor | None) -> dict[str, tu
 
 
 @pytest.mark.parametrize("name", pooling_cases(1, 1, None))
-@pytest.mark.parametrize(("kernel", "stride", "padded"), [(5, 4, False), (3, 5, True), (pooling_fused.MOST_TAPS, 7, True)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padded"), [(5, 4, False), (3, 5, True), (pooling_fused.MOST_TAPS, 7, True)]
+)
 def test_a_step_of_pooling_is_one_kernel(name: str, kernel: int, stride: int, padded: bool) -> None:
     mask = torch.ones(1, LENGTH, dtype=torch.bool) if padded else None
     function, arguments = pooling_cases(kernel, stride, mask)[name]

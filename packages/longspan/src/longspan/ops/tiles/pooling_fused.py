@@ -66,9 +66,7 @@ def gradients(
 
 
 @fused
-def slopes(
-    grad: Tensor, tokens: Tensor, weight: Tensor, mask: Tensor | None, kernel: int, stride: int
-) -> list[Tensor]:
+def slopes(grad: Tensor, tokens: Tensor, weight: Tensor, mask: Tensor | None, kernel: int, stride: int) -> list[Tensor]:
     """Returns the weights of LDConv's taps and the gradients of their scores, `(B, M, H)` for each tap."""
     taps = _taps(tokens, mask, kernel, stride)
     weights = _softmax(taps, weight)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.compiled import is_fused
-from longspan.ops.runtime import full_precision, wide_product
+from longspan.ops.runtime import full_precision, keeps_bfloat16, wide_product
 from longspan.ops.tiles import pooling_fused
 from longspan.ops.tiles.pooling_taps import centres_of, ldconv_weights, mean_weights, tap_validity
 
@@ -101,7 +101,13 @@ def _weights(hidden: Tensor, weight: Tensor | None, valid: Tensor, stride: int) 
 def _weight_gradient(slopes: Tensor, hidden: Tensor, stride: int) -> Tensor:
     """Returns the gradient of LDConv's weight `(H, κ, D)` from that of the scores, `(B, H, M, κ)`."""
     centres = hidden[:, :, ::stride].transpose(0, 1).flatten(1, 2)
-    return wide_product(slopes.permute(1, 3, 0, 2).flatten(2), centres)
+    slopes = slopes.permute(1, 3, 0, 2).flatten(2)  # (H, κ, B·M)
+    if not keeps_bfloat16(hidden):
+        return wide_product(slopes, centres)
+    # Tensor cores read bfloat16: a number as the sum of two has 16 bits, of which a parameter in float32 profits.
+    high = slopes.to(hidden.dtype)
+    parts = wide_product(torch.cat((high, (slopes - high).to(hidden.dtype)), 1), centres)
+    return parts.unflatten(1, (2, -1)).sum(1)
 
 
 def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice, slice]]:

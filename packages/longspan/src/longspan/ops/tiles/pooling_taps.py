@@ -16,7 +16,9 @@ def centres_of(length: int, stride: int, device: torch.device) -> Tensor:
 
 def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
     """Returns the position of each tap of each slot, `(M, κ)` int64, which may be outside the sequence."""
-    return centres_of(length, stride, device)[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
+    return centres_of(length, stride, device)[:, None] + torch.arange(
+        -(kernel // 2), kernel - kernel // 2, device=device
+    )
 
 
 def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
