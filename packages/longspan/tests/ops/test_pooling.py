@@ -128,7 +128,8 @@ def on_cuda(hidden: Tensor, weight: Tensor | None, upstream: Tensor, options: di
     mask = options["mask"]
     with FakeCuda() as device:
         tensors = [tensor.detach().to(device).requires_grad_() for tensor in (hidden, weight) if tensor is not None]
-        moved, upstream = options | {"mask": None if mask is None else mask.to(device)}, upstream.to(device)
+        moved: dict = options | {"mask": None if mask is None else mask.to(device)}
+        upstream = upstream.to(device)
         with Trace() as trace:
             pooled = pool(tensors[0], weight=tensors[1] if weight is not None else None, **moved)
             found = [pooled, *torch.autograd.grad(pooled, tensors, upstream)]

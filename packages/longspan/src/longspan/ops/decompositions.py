@@ -65,8 +65,9 @@ def _pool(hidden, weight, mask, kernel, stride, pooling):  # type: ignore[no-unt
     length, wide = hidden.shape[2], torch.promote_types(hidden.dtype, torch.float32)
     positions = tap_positions(length, kernel, stride, hidden.device)
     valid = ((positions >= 0) & (positions < length))[None]
-    if mask is not None:
-        valid = valid & mask[:, positions.clamp(0, length - 1)] & slot_mask(mask, stride)[:, :, None]
+    centres = slot_mask(mask, stride)
+    if centres is not None:
+        valid = valid & mask[:, positions.clamp(0, length - 1)] & centres[:, :, None]
     # Taps that are not real have weight 0 or are never the maximum, so any value may be read there.
     taps = torch.stack([_tap(hidden, valid.shape[1], tap, kernel, stride) for tap in range(kernel)]).to(wide)
     if pooling == "max":

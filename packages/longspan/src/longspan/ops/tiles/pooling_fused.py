@@ -1,4 +1,4 @@
-"""Pooling as fused kernels, for large tensors on CUDA: a loop over the taps of one slot, or over the slots of one token.
+"""Pooling as fused kernels, for large tensors on CUDA: a loop over the taps of a slot, or over the slots of a token.
 
 Tokens are `(B, T, H, D)` here, pools `(B, M, H, D)`. Each result is written once, in the dtype of the tokens; numbers
 of a slot's taps `(B, M, H)` are all that is stored between two kernels.
@@ -22,7 +22,10 @@ def ldconv(tokens: Tensor, weight: Tensor, mask: Tensor | None, kernel: int, str
     """Sums the taps with the weights of `_softmax`."""
     taps = _taps(tokens, mask, kernel, stride)
     weights = _softmax(taps, weight)
-    return sum(share * tap for share, (tap, _) in zip(weights, taps, strict=True)).to(tokens.dtype)
+    total = torch.zeros_like(taps[0][0])
+    for share, (tap, _) in zip(weights, taps, strict=True):
+        total = total + share * tap
+    return total.to(tokens.dtype)
 
 
 @fused
@@ -124,10 +127,10 @@ def winners(tokens: Tensor, mask: Tensor | None, kernel: int, stride: int) -> Te
 @fused
 def spread_winners(grad: Tensor, winner: Tensor, length: int, kernel: int, stride: int) -> Tensor:
     """Returns the gradient of the tokens of maxima, each of which belongs to the tap `winner` `(B, M, H, D)`."""
-    wide, total = torch.promote_types(grad.dtype, torch.float32), 0
+    total = grad.new_zeros((), dtype=torch.promote_types(grad.dtype, torch.float32))
     for slot, tap, hits in _slots(length, kernel, stride, grad):
         won = hits & (winner[:, slot] == tap[:, None, None])
-        total = total + torch.where(won, grad[:, slot].to(wide), 0)
+        total = total + torch.where(won, grad[:, slot].to(total.dtype), 0)
     return total.to(grad.dtype)
 
 
@@ -150,7 +153,7 @@ def _taps(tokens: Tensor, mask: Tensor | None, kernel: int, stride: int) -> list
 
 
 def _softmax(taps: list[tuple[Tensor, Tensor]], weight: Tensor) -> list[Tensor]:
-    """Returns the weights of LDConv's taps, `softmax(weight · centre)`, `(B, M, H, 1)` for each; 0 if it is not real."""
+    """Returns the weights of LDConv's taps, `softmax(weight · centre)`, `(B, M, H, 1)` each; 0 if it is not real."""
     centre = taps[len(taps) // 2][0]
     dots = [(centre * weight[:, tap].to(centre.dtype)).sum(-1, keepdim=True) for tap in range(len(taps))]
     least = torch.finfo(centre.dtype).min
