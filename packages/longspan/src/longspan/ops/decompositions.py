@@ -20,8 +20,7 @@ from longspan.ops.sorted.sinkhorn import plain_blocks
 from longspan.ops.tiles.blocked_operator import call_of
 from longspan.ops.tiles.partition import Partition
 from longspan.ops.tiles.partition_operator import attend_partition_reference
-from longspan.ops.tiles.pooling import slot_mask
-from longspan.ops.tiles.pooling_taps import ldconv_weights, mean_weights, tap_positions
+from longspan.ops.tiles.pooling import ldconv_weights, mean_weights, slot_mask, tap_positions
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)
