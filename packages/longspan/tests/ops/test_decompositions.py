@@ -8,7 +8,7 @@ from torch._decomp import decomposition_table
 
 import longspan.ops.decompositions  # noqa: F401 (fills the table)
 from longspan.errors import InputError
-from longspan.ops.tiles.pooling import mean_weights, tap_validity
+from longspan.ops.tiles.pooling import POOLINGS
 
 OPERATORS = torch.ops.longspan
 PATTERNS = [
@@ -53,13 +53,14 @@ def test_terms(length: int) -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 13, 71])
 @pytest.mark.parametrize(("kernel", "stride"), [(5, 4), (3, 1), (4, 4), (1, 2)])
-def test_pooling(length: int, kernel: int, stride: int) -> None:
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pooling(length: int, kernel: int, stride: int, pooling: str) -> None:
     hidden = inputs(length, 1)[0]
-    mask = torch.arange(length) < torch.tensor([[length], [length // 2]])
-    valid = tap_validity(mask, length, kernel, stride, hidden.device)
-    for operator, taps in ((OPERATORS.pool_sum, mean_weights(valid, hidden)), (OPERATORS.pool_max, valid)):
-        found = decomposition_table[operator.default](hidden, taps, stride)
-        torch.testing.assert_close(found, operator.default(hidden, taps, stride))
+    weight = torch.randn(3, kernel, 4, dtype=torch.float64) if pooling == "ldconv" else None
+    operator = OPERATORS.pool.default
+    for mask in (None, torch.arange(length) < torch.tensor([[length], [length // 2]])):
+        arguments = (hidden, weight, mask, kernel, stride, pooling)
+        torch.testing.assert_close(decomposition_table[operator](*arguments), operator(*arguments))
 
 
 def test_dropout_is_refused() -> None:

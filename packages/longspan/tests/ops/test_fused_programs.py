@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.kernels import linear, linear_bfloat16, linear_bidirectional, random_features
+from longspan.ops.tiles import pooling_fused
 
 pytest.importorskip("triton", reason="needs the package triton; `make programs` installs it beside the environment")
 
@@ -18,10 +19,18 @@ from fused_programs import fused_kernels
 pytestmark = [pytest.mark.slow, pytest.mark.variant, pytest.mark.filterwarnings("ignore")]  # of PyTorch and Triton
 
 HEADS, WIDTH, FEATURES, ONES = 12, 64, 268, linear_bfloat16.ONES
+UNEVEN = 65_537
+"""Tokens, of which the last tile has one."""
 
 
 def tokens(length: int, width: int = WIDTH, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(1, length, HEADS, width, dtype=dtype)
+
+
+def check_one_kernel(function: Callable[..., Any], *arguments: Any) -> None:
+    kernels = fused_kernels(function, *arguments)
+    assert len(kernels) == 1
+    assert "@triton.jit" in kernels[0]
 
 
 def linear_cases(length: int, real: Tensor | None) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
@@ -66,6 +75,34 @@ def linear_cases(length: int, real: Tensor | None) -> dict[str, tuple[Callable[.
 def test_a_step_of_linear_attention_is_one_kernel(name: str, length: int, padded: bool) -> None:
     real = torch.ones(1, length, dtype=torch.bool) if padded else None
     function, arguments = linear_cases(length, real)[name]
-    kernels = fused_kernels(function, *arguments)
-    assert len(kernels) == 1
-    assert "@triton.jit" in kernels[0]
+    check_one_kernel(function, *arguments)
+
+
+def pooling_cases(
+    kernel: int, stride: int, mask: Tensor | None
+) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Every fused function of pooling, with arguments."""
+    slots = -(-UNEVEN // stride)
+    hidden, grad, weight = tokens(UNEVEN), tokens(slots), torch.empty(HEADS, kernel, WIDTH)
+    shares, winner = torch.empty(1, slots, 2 * kernel, HEADS), tokens(slots, dtype=torch.uint8)
+    taps, size = (mask, kernel, stride), (UNEVEN, kernel, stride)
+    return {
+        "ldconv": (pooling_fused.ldconv, (hidden, weight, *taps)),
+        "mean": (pooling_fused.mean, (hidden, None, *taps)),
+        "max": (pooling_fused.maximum, (hidden, None, *taps)),
+        "slopes": (pooling_fused.slopes, (grad, hidden, weight, *taps)),
+        "spread": (pooling_fused.spread, (grad, shares, weight, *size)),
+        "spread_mean": (pooling_fused.spread_mean, (grad, mask, *size)),
+        "winners": (pooling_fused.winners, (hidden, *taps)),
+        "spread_winners": (pooling_fused.spread_winners, (grad, winner, *size)),
+    }
+
+
+@pytest.mark.parametrize("name", pooling_cases(1, 1, None))
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padded"), [(5, 4, False), (3, 5, True), (pooling_fused.MOST_TAPS, 7, True)]
+)
+def test_a_step_of_pooling_is_one_kernel(name: str, kernel: int, stride: int, padded: bool) -> None:
+    mask = torch.ones(1, UNEVEN, dtype=torch.bool) if padded else None
+    function, arguments = pooling_cases(kernel, stride, mask)[name]
+    check_one_kernel(function, *arguments)

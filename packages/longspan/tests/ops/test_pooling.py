@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fake_cuda import FakeCuda
 from longspan.errors import InputError
+from longspan.ops import compiled
+from longspan.ops.tiles import pooling_fused
 from longspan.ops.tiles.pooling import POOLINGS, pool, pool_reference, pool_shares, slot_mask
+from tracing import Trace
 
 
 def naive_pool(
@@ -117,6 +121,77 @@ def test_short_floats_stay_close_to_float64(pooling, dtype):
     assert ours.dtype == dtype
     error, allowed = (ours.double() - exact).abs().max(), (reference.double() - exact).abs().max()
     assert error <= 2 * allowed + torch.finfo(dtype).eps
+
+
+def on_cuda(hidden: Tensor, weight: Tensor | None, upstream: Tensor, options: dict) -> tuple[list[Tensor], list[str]]:
+    """The pools and the gradients of both inputs on a simulated GPU, and the names of its launches."""
+    mask = options["mask"]
+    with FakeCuda() as device:
+        tensors = [tensor.detach().to(device).requires_grad_() for tensor in (hidden, weight) if tensor is not None]
+        moved: dict = options | {"mask": None if mask is None else mask.to(device)}
+        upstream = upstream.to(device)
+        with Trace() as trace:
+            pooled = pool(tensors[0], weight=tensors[1] if weight is not None else None, **moved)
+            found = [pooled, *torch.autograd.grad(pooled, tensors, upstream)]
+        assert not trace.waits
+        return [tensor.cpu() for tensor in found], [kernel.name for kernel in trace.launches]
+
+
+def expected_of(hidden: Tensor, weight: Tensor | None, upstream: Tensor, options: dict) -> list[Tensor]:
+    """The pools of the reference, and the gradients of both inputs."""
+    inputs = [tensor.detach().requires_grad_() for tensor in (hidden, weight) if tensor is not None]
+    pooled = pool_reference(inputs[0], weight=inputs[1] if weight is not None else None, **options)
+    return [pooled, *torch.autograd.grad(pooled, inputs, upstream)]
+
+
+SIZES = [(1, 5, 4), (2, 3, 5), (23, 5, 4), (29, 7, 3), (31, 2, 7), (13, 1, 1), (19, 11, 2), (17, 4, 4)]
+"""Tokens, and kernels and strides of which either is larger."""
+
+
+@pytest.mark.parametrize(("length", "kernel", "stride"), SIZES)
+@pytest.mark.parametrize("padding", ["none", "end", "anywhere", "row"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_fused_kernels_equal_the_reference(monkeypatch, pooling, padding, length, kernel, stride):
+    monkeypatch.setattr(compiled, "FEWEST", 1)
+    torch.manual_seed(length)
+    hidden, weight = example(length, kernel, pooling)
+    options = {"kernel": kernel, "stride": stride, "pooling": pooling, "mask": random_mask(length, padding)}
+    upstream = torch.randn_like(pool_reference(hidden, weight=weight, **options))
+    found, launches = on_cuda(hidden, weight, upstream, options)
+    assert launches.count("longspan_fake::fused") == {"mean": 2, "ldconv": 3, "max": 3}[pooling]
+    for ours, theirs in zip(found, expected_of(hidden, weight, upstream, options), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kernel", [5, pooling_fused.MOST_TAPS + 1])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_small_tensors_and_long_kernels_of_a_gpu_take_the_loop(monkeypatch, pooling, kernel):
+    monkeypatch.setattr(compiled, "FEWEST", 1 if kernel > 5 else 1 << 21)
+    hidden, weight = example(41, kernel, pooling)
+    options = {"kernel": kernel, "stride": 3, "pooling": pooling, "mask": random_mask(41, "anywhere")}
+    upstream = torch.randn_like(pool_reference(hidden, weight=weight, **options))
+    found, launches = on_cuda(hidden, weight, upstream, options)
+    assert "longspan_fake::fused" not in launches
+    for ours, theirs in zip(found, expected_of(hidden, weight, upstream, options), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("fewest", [1, 1 << 21])
+def test_bfloat16_of_a_gpu_errs_at_most_twice_as_much_as_the_reference(monkeypatch, pooling, fewest):
+    monkeypatch.setattr(compiled, "FEWEST", fewest)
+    torch.manual_seed(3)
+    hidden, weight = example(211, 5, pooling, dtype=torch.bfloat16, width=13)
+    if pooling == "max":  # the reference divides the gradient of equal numbers
+        hidden = torch.rand(2, 2, 211, 13).argsort(2).bfloat16()
+    options = {"kernel": 5, "stride": 4, "pooling": pooling, "mask": random_mask(211, "end")}
+    upstream = torch.randn_like(pool_reference(hidden, weight=weight, **options))
+    found, _ = on_cuda(hidden, weight, upstream, options)
+    wide = [None if tensor is None else tensor.double() for tensor in (hidden, weight, upstream)]
+    exact, reference = expected_of(*wide, options), expected_of(hidden, weight, upstream, options)  # pyright: ignore
+    for ours, theirs, true in zip(found, reference, exact, strict=True):
+        assert ours.dtype == torch.bfloat16
+        assert (ours - true).norm() <= 2 * (theirs - true).norm()
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)

@@ -47,7 +47,7 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if kwargs or not _pays(args) or function in _failed:
+        if kwargs or not is_fused(run, *args):
             return function(*args, **kwargs)
         try:
             with compiling(dynamic=True):
@@ -62,12 +62,14 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _pays(args: tuple[Any, ...]) -> bool:
-    """Whether one kernel is faster for these arguments, and can be used."""
+def is_fused(function: Callable[..., Any], *args: Any) -> bool:
+    """Whether a function wrapped by `fused` runs as one kernel for these arguments, for callers that have better steps:
+    it is faster, and can be used."""
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     largest = max(tensors, key=Tensor.numel)
     return (
-        largest.is_cuda
+        function.__wrapped__ not in _failed  # pyright: ignore[reportFunctionMemberAccess]
+        and largest.is_cuda
         and largest.numel() >= FEWEST
         and not (largest.dtype == torch.float32 and torch.is_inference_mode_enabled())
         and not torch.compiler.is_compiling()

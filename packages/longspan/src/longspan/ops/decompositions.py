@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch._decomp import register_decomposition
 
-import longspan.ops.sorted.block_attention
-import longspan.ops.tiles.pooling  # noqa: F401 (importing both defines the operators)
+import longspan.ops.sorted.block_attention  # noqa: F401 (defines an operator)
 from longspan.errors import InputError
 from longspan.ops.attend.reference import attend_reference
 from longspan.ops.sorted.hashed import hashed_weights
@@ -21,6 +20,7 @@ from longspan.ops.sorted.sinkhorn import plain_blocks
 from longspan.ops.tiles.blocked_operator import call_of
 from longspan.ops.tiles.partition import Partition
 from longspan.ops.tiles.partition_operator import attend_partition_reference
+from longspan.ops.tiles.pooling import ldconv_weights, mean_weights, slot_mask, tap_positions
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)
@@ -59,24 +59,21 @@ def _partition(query, key, value, table, counts, seed, tokens, levels, neighbour
     return attend_partition_reference(query, key, value, table, tree, counts=counts)
 
 
-@register_decomposition(torch.ops.longspan.pool_sum.default)
-def _pool_sum(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
-    slots, kernel = taps.shape[2:]
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    # Taps beyond the sequence have weight 0, so any value may be read there.
-    terms = [_tap(hidden, slots, tap, kernel, stride).to(wide) * taps[..., tap, None].to(wide) for tap in range(kernel)]
-    return torch.stack(terms).sum(0).to(hidden.dtype)
-
-
-@register_decomposition(torch.ops.longspan.pool_max.default)
-def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
-    kernel = valid.shape[2]
-    least = torch.finfo(hidden.dtype).min
-    candidates = [
-        _tap(hidden, valid.shape[1], tap, kernel, stride).masked_fill(~valid[:, None, :, tap, None], least)
-        for tap in range(kernel)
-    ]
-    return torch.stack(candidates).amax(0).masked_fill(~valid.any(-1)[:, None, :, None], 0)
+@register_decomposition(torch.ops.longspan.pool.default)
+def _pool(hidden, weight, mask, kernel, stride, pooling):  # type: ignore[no-untyped-def]
+    length, wide = hidden.shape[2], torch.promote_types(hidden.dtype, torch.float32)
+    positions = tap_positions(length, kernel, stride, hidden.device)
+    valid = ((positions >= 0) & (positions < length))[None]
+    centres = slot_mask(mask, stride)
+    if centres is not None:
+        valid = valid & mask[:, positions.clamp(0, length - 1)] & centres[:, :, None]
+    # Taps that are not real have weight 0 or are never the maximum, so any value may be read there.
+    taps = torch.stack([_tap(hidden, valid.shape[1], tap, kernel, stride) for tap in range(kernel)]).to(wide)
+    if pooling == "max":
+        pooled = taps.masked_fill(~valid.permute(2, 0, 1)[:, :, None, :, None], torch.finfo(wide).min).amax(0)
+        return pooled.masked_fill(~valid.any(-1)[:, None, :, None], 0).to(hidden.dtype)
+    weights = mean_weights(valid, hidden) if weight is None else ldconv_weights(hidden, weight, valid, stride)
+    return (taps * weights.to(wide).permute(3, 0, 1, 2)[..., None]).sum(0).to(hidden.dtype)
 
 
 def _tap(hidden: Tensor, slots: int, tap: int, kernel: int, stride: int) -> Tensor:

@@ -2,9 +2,10 @@
 
 Slot m is centred at token `m·stride` and covers the taps `centre − κ//2 … centre + κ − 1 − κ//2` of a kernel of κ
 tokens. Taps outside the sequence or on padding are skipped; a slot whose centre is padding is invalid. The reference
-gathers every tap; the fast path reads the sequence once per tap, in place, forward and backward, so that nothing larger
-than the input is stored. Source: Poolingformer (arXiv 2105.04371), section "pooling attention"; LDConv follows dynamic
-convolution (Wu et al. 2019).
+gathers every tap; the fast path is an operator that reads the sequence once per tap, in place, forward and backward,
+in loops over the taps, or for large tensors on CUDA in the kernels of `pooling_fused`: nothing larger than the input is
+stored. Source: Poolingformer (arXiv 2105.04371), section "pooling attention"; LDConv follows dynamic convolution (Wu et
+al. 2019).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
+from longspan.ops.compiled import is_fused
 from longspan.ops.runtime import (
     cached,
     full_precision,
@@ -25,6 +27,7 @@ from longspan.ops.runtime import (
     shared_in_pass,
     wide_product,
 )
+from longspan.ops.tiles import pooling_fused
 
 POOLINGS = ("ldconv", "mean", "max")
 
@@ -54,15 +57,7 @@ def pool(
     _check(hidden, kernel, stride, pooling, weight)
     if needs_reference(hidden, weight):
         return pool_reference(hidden, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
-    valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
-    if pooling == "max":
-        return run(_pool_max, _pool_max_kernel, hidden, valid, stride)
-    if pooling == "mean":
-        taps = mean_weights(valid, hidden)
-    else:
-        assert weight is not None
-        taps = ldconv_weights(hidden, weight, valid, stride)
-    return run(_pool_sum, _pool_sum_kernel, hidden, taps, stride)
+    return run(_pool, _pool_kernel, hidden, weight, mask, kernel, stride, pooling)
 
 
 def pool_reference(
@@ -114,10 +109,10 @@ def pool_shares(
 
 def slot_mask(mask: Tensor | None, stride: int) -> Tensor | None:
     """`(B, T)` → `(B, M)` bool: a slot is valid if its centre is real; `None` means that all are."""
-    return None if mask is None else mask.index_select(1, _centres(mask.shape[1], stride, mask.device))
+    return None if mask is None else mask.index_select(1, centres_of(mask.shape[1], stride, mask.device))
 
 
-def _centres(length: int, stride: int, device: torch.device) -> Tensor:
+def centres_of(length: int, stride: int, device: torch.device) -> Tensor:
     """Returns the centre of each slot, `(M,)` int64. Gathering by it instead of slicing keeps M one symbol for
     `torch.export`."""
     return torch.arange(0, length, stride, device=device)
@@ -125,7 +120,9 @@ def _centres(length: int, stride: int, device: torch.device) -> Tensor:
 
 def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
     """Returns the position of each tap of each slot, `(M, κ)` int64, which may be outside the sequence."""
-    return _centres(length, stride, device)[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
+    return centres_of(length, stride, device)[:, None] + torch.arange(
+        -(kernel // 2), kernel - kernel // 2, device=device
+    )
 
 
 def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
@@ -146,7 +143,7 @@ def _real_taps(inside: Tensor, mask: Tensor, kernel: int, stride: int) -> Tensor
     """Returns the taps inside the sequence whose token and centre are real, `(B, M, κ)` bool."""
     length = mask.shape[1]
     positions = tap_positions(length, kernel, stride, mask.device).clamp(0, length - 1)
-    return inside & mask[:, positions] & mask[:, _centres(length, stride, mask.device), None]
+    return inside & mask[:, positions] & mask[:, centres_of(length, stride, mask.device), None]
 
 
 def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
@@ -158,7 +155,7 @@ def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
 def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Returns tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 if there are none."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
+    centres = hidden.index_select(2, centres_of(hidden.shape[2], stride, hidden.device))
     with full_precision(hidden):
         if keeps_bfloat16(hidden):
             weights = weight.to(hidden.dtype).transpose(1, 2).expand(len(hidden), -1, -1, -1)
@@ -179,6 +176,98 @@ def _check(hidden: Tensor, kernel: int, stride: int, pooling: str, weight: Tenso
     expected = (hidden.shape[1], kernel, hidden.shape[3])
     if weight is not None and weight.shape != expected:
         raise InputError(f"weight has shape {tuple(weight.shape)}; pooling='ldconv' needs (H, κ, D) = {expected}")
+
+
+def _pool_kernel(
+    hidden: Tensor, weight: Tensor | None, mask: Tensor | None, kernel: int, stride: int, pooling: str
+) -> Tensor:
+    """Computes `pool` of `(B, H, T, D)`: `(B, H, M, D)`, with memory layout `(B, M, H, D)`."""
+    forward = pooling_fused.FORWARD[pooling]
+    tokens = hidden.transpose(1, 2)
+    with full_precision(hidden):
+        if hidden.is_cuda and kernel <= pooling_fused.MOST_TAPS and is_fused(forward, tokens):
+            return forward(tokens, weight, mask, kernel, stride).transpose(1, 2)
+    valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
+    if pooling == "max":
+        return _max(hidden, valid, stride)
+    return _weighted_sum(hidden, _weights(hidden, weight, valid, stride), stride)
+
+
+_pool = torch.library.custom_op("longspan::pool", _pool_kernel, mutates_args=())
+
+
+@_pool.register_fake
+def _(hidden: Tensor, weight: Tensor | None, mask: Tensor | None, kernel: int, stride: int, pooling: str) -> Tensor:
+    slots = centres_of(hidden.shape[2], stride, torch.device("meta"))  # their number, as the same symbol as in masks
+    return _heads_inside(hidden, slots.shape[0], hidden.dtype)
+
+
+@torch.library.custom_op("longspan::pool_backward", mutates_args=())
+def _pool_backward(
+    grad: Tensor,
+    hidden: Tensor,
+    weight: Tensor | None,
+    mask: Tensor | None,
+    pooled: Tensor | None,
+    kernel: int,
+    stride: int,
+    pooling: str,
+) -> list[Tensor]:
+    """Returns the gradient of the tokens `(B, H, T, D)` and, for LDConv, of its weight `(H, κ, D)`. `pooled` is the
+    result of the forward pass, for `"max"` only."""
+    tokens, upstream = hidden.transpose(1, 2), grad.transpose(1, 2)
+    with full_precision(hidden):
+        if hidden.is_cuda and kernel <= pooling_fused.MOST_TAPS and is_fused(pooling_fused.spread, tokens, upstream):
+            to_tokens, slopes = pooling_fused.gradients(upstream, tokens, weight, mask, kernel, stride, pooling)
+            grads = [to_tokens.transpose(1, 2)]
+        else:
+            valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
+            if pooled is not None:
+                return [_max_gradient(grad, hidden, pooled, valid, stride)]
+            weights = _weights(hidden, weight, valid, stride)
+            to_hidden, slopes = _sum_gradients(grad, hidden, weights, weight, stride)
+            grads = [to_hidden.to(hidden.dtype)]
+        if weight is not None:
+            assert slopes is not None
+            grads.append(_weight_gradient(slopes, hidden, stride).to(weight.dtype))
+    return grads
+
+
+@_pool_backward.register_fake
+def _(grad: Tensor, hidden: Tensor, weight: Tensor | None, *options: Any) -> list[Tensor]:
+    grads = [_heads_inside(hidden, hidden.shape[2], hidden.dtype)]
+    return grads if weight is None else [*grads, torch.empty_like(weight)]
+
+
+def _context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, kernel, stride, pooling = inputs
+    ctx.save_for_backward(*tensors, output if pooling == "max" else None)
+    ctx.options = kernel, stride, pooling
+
+
+def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    grads = _pool_backward(grad, *ctx.saved_tensors, *ctx.options)
+    return grads[0], grads[1] if len(grads) > 1 else None, None, None, None, None
+
+
+_pool.register_autograd(_gradients, setup_context=_context)
+
+
+def _weights(hidden: Tensor, weight: Tensor | None, valid: Tensor, stride: int) -> Tensor:
+    """Returns the tap weights of a mean, or of LDConv, `(B, H or 1, M, κ)`."""
+    return mean_weights(valid, hidden) if weight is None else ldconv_weights(hidden, weight, valid, stride)
+
+
+def _weight_gradient(slopes: Tensor, hidden: Tensor, stride: int) -> Tensor:
+    """Returns the gradient of LDConv's weight `(H, κ, D)` from that of the scores, `(B, H, M, κ)`."""
+    centres = hidden[:, :, ::stride].transpose(0, 1).flatten(1, 2)
+    slopes = slopes.permute(1, 3, 0, 2).flatten(2)  # (H, κ, B·M)
+    if not keeps_bfloat16(hidden):
+        return wide_product(slopes, centres)
+    # Tensor cores read bfloat16: a number as the sum of two has 16 bits, of which a parameter in float32 profits.
+    high = slopes.to(hidden.dtype)
+    parts = wide_product(torch.cat((high, (slopes - high).to(hidden.dtype)), 1), centres)
+    return parts.unflatten(1, (2, -1)).sum(1)
 
 
 def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice, slice]]:
@@ -202,101 +291,47 @@ def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype, make: Callable
     return make((batch, slots, heads, width), dtype=dtype, device=hidden.device).transpose(1, 2)
 
 
-def _pool_sum_kernel(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+def _weighted_sum(hidden: Tensor, weights: Tensor, stride: int) -> Tensor:
     """Computes weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
-    if hidden.is_cuda and hidden.shape[2]:
-        return _pool_sum_mixed(hidden, taps, stride)
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    pooled = _heads_inside(hidden, taps.shape[2], wide)
-    for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
-        pooled[:, :, slots].addcmul_(hidden[:, :, tokens].to(wide), taps[:, :, slots, tap, None].to(wide))
+    pooled, weights = _heads_inside(hidden, weights.shape[2], wide), weights.to(wide)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], weights.shape[3], stride):
+        taps = hidden[:, :, tokens] if hidden.is_cuda else hidden[:, :, tokens].to(wide)  # CUDA mixes dtypes
+        pooled[:, :, slots].addcmul_(taps, weights[:, :, slots, tap, None])
     return pooled.to(hidden.dtype)
 
 
-def _pool_sum_mixed(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
-    """As `_pool_sum_kernel` on a GPU, whose kernels accept mixed dtypes: tokens are read as they are, and sums are
-    written once in the dtype of the tokens. The first tap is the centre, which every slot has."""
+def _sum_gradients(
+    grad: Tensor, hidden: Tensor, weights: Tensor, weight: Tensor | None, stride: int
+) -> tuple[Tensor, Tensor | None]:
+    """Returns the gradient of the tokens, in float32 or wider, and that of LDConv's scores `(B, H, M, κ)`."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    weights, centre = taps.to(wide), taps.shape[3] // 2
-    slices = sorted(_tap_slices(hidden.shape[2], taps.shape[3], stride), key=lambda each: each[0] != centre)
-    pooled = _heads_inside(hidden, taps.shape[2], wide, torch.empty)
-    for number, (tap, slots, tokens) in enumerate(slices):
-        operands = hidden[:, :, tokens], weights[:, :, slots, tap, None]
-        if number == 0:
-            torch.mul(*operands, out=pooled)
-        elif number < len(slices) - 1 or hidden.dtype == wide:
-            pooled[:, :, slots].addcmul_(*operands)
-        else:
-            result = _heads_inside(hidden, taps.shape[2], hidden.dtype, torch.empty)
-            torch.addcmul(pooled[:, :, slots], *operands, out=result[:, :, slots])
-            for rest in (slice(0, slots.start), slice(slots.stop, None)):
-                if pooled[:, :, rest].numel():
-                    result[:, :, rest].copy_(pooled[:, :, rest])
-            return result
-    return pooled.to(hidden.dtype)
+    grad, weights = grad.to(wide), weights.to(wide)
+    to_hidden = _heads_inside(hidden, hidden.shape[2], wide)
+    to_weights = None if weight is None else torch.zeros_like(weights)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], weights.shape[3], stride):
+        to_hidden[:, :, tokens].addcmul_(grad[:, :, slots], weights[:, :, slots, tap, None])
+        if to_weights is not None:
+            to_weights[:, :, slots, tap] = (grad[:, :, slots] * hidden[:, :, tokens]).sum(-1)
+    if weight is None or to_weights is None:
+        return to_hidden, None
+    slopes = weights * (to_weights - (to_weights * weights).sum(-1, keepdim=True))
+    to_hidden[:, :, ::stride] += slopes @ weight.to(wide)
+    return to_hidden, slopes
 
 
-_pool_sum = torch.library.custom_op("longspan::pool_sum", _pool_sum_kernel, mutates_args=())
-
-
-@_pool_sum.register_fake
-def _(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
-    return _heads_inside(hidden, taps.shape[2], hidden.dtype)
-
-
-@torch.library.custom_op("longspan::pool_sum_backward", mutates_args=())
-def _pool_sum_backward(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of `pool_sum`: for the hidden states, and for the tap weights as `(B, H, M, κ)`."""
-    wide = torch.promote_types(hidden.dtype, torch.float32)
-    hidden_grad = _heads_inside(hidden, hidden.shape[2], wide)
-    taps_grad = hidden.new_zeros((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
-    for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
-        slot_grad = grad[:, :, slots].to(wide)
-        hidden_grad[:, :, tokens].addcmul_(slot_grad, taps[:, :, slots, tap, None].to(wide))
-        taps_grad[:, :, slots, tap] = (slot_grad * hidden[:, :, tokens]).sum(-1).to(taps.dtype)
-    return hidden_grad.to(hidden.dtype), taps_grad
-
-
-@_pool_sum_backward.register_fake
-def _(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    taps_grad = hidden.new_empty((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
-    return _heads_inside(hidden, hidden.shape[2], hidden.dtype), taps_grad
-
-
-def _pool_sum_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-    hidden, taps, ctx.stride = inputs
-    ctx.save_for_backward(hidden, taps)
-
-
-def _pool_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
-    hidden, taps = ctx.saved_tensors
-    hidden_grad, taps_grad = _pool_sum_backward(grad, hidden, taps, ctx.stride)
-    return hidden_grad, taps_grad.sum_to_size(taps.shape) if ctx.needs_input_grad[1] else None, None
-
-
-_pool_sum.register_autograd(_pool_sum_gradients, setup_context=_pool_sum_context)
-
-
-def _pool_max_kernel(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
+def _max(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Computes maxima over the valid taps: `(B, H, T, D)` → `(B, H, M, D)`; 0 if there are none."""
     pooled = _heads_inside(hidden, valid.shape[1], hidden.dtype).fill_(-torch.inf)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
         candidate, real = hidden[:, :, tokens], valid[:, None, slots, tap, None]
-        candidate = candidate if bool(real.all()) else candidate.masked_fill(~real, -torch.inf)
+        if hidden.is_cuda or not bool(real.all()):  # asking a GPU would wait for it
+            candidate = candidate.masked_fill(~real, -torch.inf)
         torch.maximum(pooled[:, :, slots], candidate, out=pooled[:, :, slots])
     return pooled.masked_fill_(~valid.any(-1)[:, None, :, None], 0)
 
 
-_pool_max = torch.library.custom_op("longspan::pool_max", _pool_max_kernel, mutates_args=())
-
-
-@_pool_max.register_fake
-def _(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
-    return _heads_inside(hidden, valid.shape[1], hidden.dtype)
-
-
-@torch.library.custom_op("longspan::pool_max_backward", mutates_args=())
-def _pool_max_backward(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
+def _max_gradient(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Passes each slot's gradient `(B, H, M, D)` to the first tap that attains its maximum: `(B, H, T, D)`."""
     hidden_grad = _heads_inside(hidden, hidden.shape[2], torch.promote_types(grad.dtype, torch.float32))
     left = grad.to(hidden_grad.dtype).masked_fill(~valid.any(-1)[:, None, :, None], 0)
@@ -305,20 +340,3 @@ def _pool_max_backward(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tens
         hidden_grad[:, :, tokens] += left[:, :, slots].masked_fill(~won, 0)
         left[:, :, slots].masked_fill_(won, 0)
     return hidden_grad.to(grad.dtype)
-
-
-@_pool_max_backward.register_fake
-def _(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
-    return _heads_inside(hidden, hidden.shape[2], grad.dtype)
-
-
-def _pool_max_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-    hidden, valid, ctx.stride = inputs
-    ctx.save_for_backward(hidden, output, valid)
-
-
-def _pool_max_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-    return _pool_max_backward(grad, *ctx.saved_tensors, ctx.stride), None, None
-
-
-_pool_max.register_autograd(_pool_max_gradients, setup_context=_pool_max_context)
