@@ -12,14 +12,13 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from longspan.ops.runtime import has_tangent, is_transforming
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 PROGRAMS = 256
@@ -32,7 +31,7 @@ _failed: set[Hashable] = set()
 """Functions that could not be compiled, so that it is not tried in every layer and step."""
 
 
-def fused(function: Callable[P, R]) -> Callable[P, R]:
+def fused(function: Callable[..., R]) -> Callable[..., R]:
     """Runs a function as one kernel on CUDA if no gradient is recorded, and step by step everywhere else.
 
     It is compiled at its first call for large tensors of each dtype, which takes seconds; PyTorch keeps compiled
@@ -42,13 +41,14 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
 
     Args:
         function: takes tensors, and hashable options, as positional arguments; returns tensors. It may not modify its
-            arguments or read their values.
+            arguments or read their values. Calls may name a tensor `like` whose size decides, where the result is
+            larger than all arguments.
     """
 
     @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if kwargs or not is_fused(run, *args):
-            return function(*args, **kwargs)
+    def run(*args: Any, like: Tensor | None = None) -> R:
+        if not is_fused(run, *args, like):
+            return function(*args)
         try:
             with compiling(dynamic=True):
                 plain = [arg.detach() if isinstance(arg, Tensor) else arg for arg in args]
@@ -57,7 +57,7 @@ def fused(function: Callable[P, R]) -> Callable[P, R]:
             _failed.add(function)
             name, reason = getattr(function, "__name__", "a function"), " ".join(str(error).split())[:200]
             warnings.warn(f"PyTorch cannot compile {name} ({reason}); its steps are run one by one", stacklevel=2)
-            return function(*args, **kwargs)
+            return function(*args)
 
     return run
 

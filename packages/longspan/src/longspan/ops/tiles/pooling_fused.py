@@ -59,12 +59,13 @@ def gradients(
     `(B, H, M, κ)`, in float32 or wider."""
     length = tokens.shape[1]
     if pooling == "mean":
-        return spread_mean(grad, mask, length, kernel, stride), None
+        return spread_mean(grad, mask, length, kernel, stride, like=tokens), None
     if pooling == "max":
-        return spread_winners(grad, winners(tokens, mask, kernel, stride), length, kernel, stride), None
+        winner = winners(tokens, mask, kernel, stride)
+        return spread_winners(grad, winner, length, kernel, stride, like=tokens), None
     assert weight is not None
     shares = torch.stack(slopes(grad, tokens, weight, mask, kernel, stride), 2)  # (B, M, 2κ, H)
-    to_tokens = spread(grad, shares, weight, length, kernel, stride)
+    to_tokens = spread(grad, shares, weight, length, kernel, stride, like=tokens)
     return to_tokens, shares[:, :, kernel:].permute(0, 3, 1, 2)
 
 
