@@ -38,7 +38,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call, gather_slots
-from longspan.ops.attend.flex_scores import stays
 from longspan.ops.attend.terms import (
     ContentToPosition,
     GlobalKeyBias,
@@ -47,13 +46,16 @@ from longspan.ops.attend.terms import (
     PositionToContent,
 )
 from longspan.ops.compiled import fused
-from longspan.ops.runtime import SIZES, Buffers, full_precision
+from longspan.ops.runtime import SIZES, Buffers, cached, full_precision
 from longspan.ops.tiles.blocked import LEAST_SCORES
+from longspan.patterns.random_blocks import hash_bits
 
 SIZE = 64
 """Queries of a tile: as many as tensor cores multiply at once; each one more widens every row of scores."""
 ALIGNED = 8
 """Numbers between rows are a multiple of this, 16 bytes in half precision, which tensor cores require."""
+BITS = 31
+"""Of a random number of `hash_bits`."""
 KINDS = (ContentToPosition, PositionToContent, PositionBias, GlobalKeyBias)
 
 
@@ -199,22 +201,16 @@ class Band:
                 yield _Part(slice(row, min(row + rows, batch)), slice(head, min(head + step, heads)))
 
     def _table(self, term: OffsetTerm) -> _Table:
-        device, (left, columns) = term.table.device, (self.sizes.left, self.sizes.columns)
-        last = term.table.shape[1] - 1
-        low, high = (min(max(offset - term.start, 0), last) for offset in (-left, columns - 1 - left))
-        count = _rounded(high - low + 1, ALIGNED)
-        by_offset = term.rows(torch.arange(columns, device=device) - left)
-        read = (torch.arange(count, device=device) + low).clamp(max=high)
-        return _Table(term, by_offset, read, -left - term.start - low)
+        sizes, table = self.sizes, term.table
+        return _Table(term, *_rows_of_columns(sizes.left, sizes.columns, term.start, table.shape[1], table.device))
 
     def _real_keys(self) -> Tensor:
         """Returns which keys exist, by row: `(B or 1, rows + R)` bool."""
         call, sizes = self.call, self.sizes
-        length, before = call.key.shape[2], sizes.front + sizes.left
-        real = call.key_mask
-        if real is None:
-            real = torch.ones(1, length, dtype=torch.bool, device=call.key.device)
-        return F.pad(real, (before, sizes.rows + sizes.columns - before - length))
+        length, before, rows = call.key.shape[2], sizes.front + sizes.left, sizes.rows + sizes.columns
+        if call.key_mask is None:
+            return _all_real(before, length, rows, call.key.device)
+        return F.pad(call.key_mask, (before, rows - before - length))
 
 
 class _Run:
@@ -250,10 +246,10 @@ class _Run:
             columns_bias = F.pad(band.column_bias[part].to(band.wide), (0, 0, sizes.front, after))
         shifts = tuple(0 if table is None else table.shift for table in (band.content, band.position, band.bias))
         numbers: tuple[Any, ...] = (sizes.width, sizes.stride, *shifts, call.scale, call.dropout_prob, band.narrow)
-        draws = self._draws() if call.dropout_prob else None
+        draws = self._draws() if call.dropout_prob else (None, None)
         real = band.real[part.batch if len(band.real) > 1 else slice(None)]
         used = None if band.used is None else band.used[part.batch]
-        inputs = (scores, content, position, bias, columns, columns_bias, real, used, draws)
+        inputs = (scores, content, position, bias, columns, columns_bias, real, used, *draws)
         if grad is None:
             made = (window_weights(*inputs, *numbers),)
         else:
@@ -295,8 +291,8 @@ class _Run:
             columns = self.by_slot(slopes)
             to_query = torch.baddbmm(to_query, columns, self.global_key)
             self._add_columns(wanted, columns)
-        inputs[0][part] = self.of_queries(to_query).mul_(scale)
-        inputs[1][part] = to_key.unflatten(0, (self.batch, -1)) * scale
+        torch.mul(self.of_queries(to_query), scale, out=inputs[0][part])
+        torch.mul(to_key.unflatten(0, (self.batch, -1)), scale, out=inputs[1][part])
         inputs[2][part] = to_value.unflatten(0, (self.batch, -1))
         if self.global_key is not None:
             self._add_global(inputs[1], self.by_slot(slopes), query, scale)
@@ -305,16 +301,14 @@ class _Run:
     # Rows of tensors, and the ways of reading a matrix of columns.
 
     def _rows_of(self, tensor: Tensor, before: int) -> Tensor:
-        """`(b, h, T, D)` → `(heads·rows + front, D)`, with zeros between heads and at the end, where the last tiles
-        read."""
-        sizes, (batch, heads, length, depth) = self.sizes, tensor.shape
-        count = batch * heads * sizes.rows
-        flat = tensor.new_empty(count + sizes.front, depth, dtype=self.band.narrow)
-        rows = flat[:count].view(batch, heads, sizes.rows, depth)
-        flat[count:].zero_()
-        rows[:, :, :before].zero_()
-        rows[:, :, before + length :].zero_()
-        rows[:, :, before : before + length] = tensor
+        """`(b, h, T, D)` → `(heads·rows + before, D)`, with zeros before and after each head: the last tiles read those
+        at the end."""
+        rows, (batch, heads, length, depth) = self.sizes.rows, tensor.shape
+        flat = tensor.new_empty(batch * heads * rows + before, depth, dtype=self.band.narrow)
+        flat[:before].zero_()
+        between = (batch * heads, rows - length, depth)
+        flat.as_strided(between, (rows * depth, depth, 1), (before + length) * depth).zero_()
+        flat[: batch * heads * rows].view(batch, heads, rows, depth)[:, :, before : before + length] = tensor
         return flat
 
     def _heads(self, rows: Tensor) -> Tensor:
@@ -431,17 +425,39 @@ class _Run:
         index = slots.clamp(min=0)[:, None, :, None].expand_as(grad)
         total[self.part].scatter_add_(2, index, grad.to(total.dtype))
 
-    def _draws(self) -> Tensor:
-        """Returns what dropout is drawn from, `(1 + b·h,)` int64: the seed, and the number of each head."""
+    def _draws(self) -> tuple[Tensor, Tensor]:
+        """Returns what dropout is drawn from: a random number of each query, `(b, h, tiles, 64, 1)`, and of each column,
+        `(stride,)`, int64. They depend on the seed and on the place alone."""
         device, (_, heads, *_) = self.band.call.query.device, self.band.call.query.shape
-        rows = torch.arange(self.part.batch.start, self.part.batch.stop, device=device)[:, None] * heads
-        numbers = rows + torch.arange(self.part.heads.start, self.part.heads.stop, device=device)
-        return F.pad(numbers.flatten(), (1, 0), value=self.band.call.seed % 2**31)
+        batch, own, sizes = self.part.batch, self.part.heads, self.sizes
+        numbers = torch.arange(batch.start, batch.stop, device=device)[:, None] * heads
+        numbers = (numbers + torch.arange(own.start, own.stop, device=device)).view(-1, own.stop - own.start, 1, 1, 1)
+        query = torch.arange(sizes.rows, device=device).view(-1, SIZE, 1)
+        queries = hash_bits(hash_bits(numbers + self.band.call.seed % 2**BITS, 1) + query, 2)
+        return queries, hash_bits(torch.arange(sizes.stride, device=device), 3)
+
+
+@cached
+def _all_real(before: int, length: int, rows: int, device: torch.device) -> Tensor:
+    """Returns `length` keys after `before` rows without any, `(1, rows)` bool."""
+    return F.pad(torch.ones(1, length, dtype=torch.bool, device=device), (before, rows - before - length))
+
+
+@cached
+def _rows_of_columns(
+    left: int, columns: int, start: int, count: int, device: torch.device
+) -> tuple[Tensor, Tensor, int]:
+    """Returns `by_offset`, `read` and `shift` of a `_Table` of `count` rows, the first one for offset `start`."""
+    low, high = (min(max(offset - start, 0), count - 1) for offset in (-left, columns - 1 - left))
+    place = torch.arange(max(columns, _rounded(high - low + 1, ALIGNED)), device=device)
+    by_offset = (place[:columns] - left - start).clamp(0, count - 1)
+    return by_offset, (place[: _rounded(high - low + 1, ALIGNED)] + low).clamp(max=high), -left - start - low
 
 
 # The pass between the products. Tensors: scores `(b, h, tiles, 64, R)` of near keys, not yet scaled; products of queries
 # and of keys with a table, `(b, h, rows, C)`; a bias `(h, C)`; scores of global keys and their bias, `(b, h, tiles, 64,
-# G)` and `(b, h, rows, G)`; real near keys `(b or 1, rows + R)` and used slots `(b, G)`, bool; and `_draws`.
+# G)` and `(b, h, rows, G)`; real near keys `(b or 1, rows + R)` and used slots `(b, G)`, bool; and both tensors of
+# `_Run._draws`.
 
 
 @fused
@@ -454,7 +470,8 @@ def window_weights(
     column_bias: Tensor | None,
     real: Tensor,
     used: Tensor | None,
-    draws: Tensor | None,
+    query_draws: Tensor | None,
+    column_draws: Tensor | None,
     width: int,
     stride: int,
     content_shift: int,
@@ -466,11 +483,9 @@ def window_weights(
 ) -> Tensor:
     """Returns the weights after dropout, `(b, h, tiles, 64, stride)` in `dtype`."""
     shifts = content_shift, position_shift, bias_shift
-    weights = _softmax(
-        scores, content, position, bias, columns, column_bias, real, used, width, stride, shifts, scale
-    )
-    if draws is not None:
-        weights = weights * _kept(weights, draws, prob)
+    weights = _softmax(scores, content, position, bias, columns, column_bias, real, used, width, stride, shifts, scale)
+    if query_draws is not None and column_draws is not None:
+        weights = weights * _factors(query_draws, column_draws, prob, weights.dtype)
     return weights.to(dtype)
 
 
@@ -486,7 +501,8 @@ def window_slopes(
     column_bias: Tensor | None,
     real: Tensor,
     used: Tensor | None,
-    draws: Tensor | None,
+    query_draws: Tensor | None,
+    column_draws: Tensor | None,
     width: int,
     stride: int,
     content_shift: int,
@@ -503,17 +519,15 @@ def window_slopes(
         column_slopes: for global keys, like `columns`.
     """
     shifts = content_shift, position_shift, bias_shift
-    weights = _softmax(
-        scores, content, position, bias, columns, column_bias, real, used, width, stride, shifts, scale
-    )
+    weights = _softmax(scores, content, position, bias, columns, column_bias, real, used, width, stride, shifts, scale)
     place = torch.arange(stride, device=scores.device)
     grad = slopes[..., place.clamp(max=slopes.shape[-1] - 1)]
     if column_slopes is not None:
         slot = (place - width).clamp(0, column_slopes.shape[-1] - 1)
         grad = torch.where(place < width, grad, column_slopes[..., slot])
     grad, kept = grad.to(weights.dtype), weights
-    if draws is not None:
-        factors = _kept(weights, draws, prob)
+    if query_draws is not None and column_draws is not None:
+        factors = _factors(query_draws, column_draws, prob, weights.dtype)
         grad, kept = grad * factors, weights * factors
     return kept.to(dtype), (weights * (grad - (grad * weights).sum(-1, keepdim=True))).to(dtype)
 
@@ -562,10 +576,7 @@ def _softmax(
     return powers / torch.where(total == 0, 1.0, total)
 
 
-def _kept(weights: Tensor, draws: Tensor, prob: float) -> Tensor:
+def _factors(query_draws: Tensor, column_draws: Tensor, prob: float, dtype: torch.dtype) -> Tensor:
     """Returns dropout factors, 1/(1 − p) or 0, determined by the seed, the head, and the pair's row and column."""
-    batch, heads, tiles, _, stride = weights.shape
-    query = torch.arange(tiles * SIZE, device=weights.device).view(tiles, SIZE, 1)
-    head = draws[1:].view(batch, heads, 1, 1, 1)
-    kept = stays(draws, prob, head, query, torch.arange(stride, device=weights.device))
-    return kept.to(weights.dtype) * (1 / (1 - prob) if prob < 1 else 0.0)
+    kept = hash_bits(query_draws ^ column_draws, 4) >= int(prob * (1 << BITS))
+    return kept.to(dtype) * (1 / (1 - prob) if prob < 1 else 0.0)
