@@ -1,29 +1,34 @@
-"""Windows with terms on a GPU: one row of scores for each query and one column for each offset, with few launches.
+"""Windows with terms on a GPU: one row of scores for each query, one column for each offset, in few launches.
 
 Scores in this form need one pass between the products: it gathers the terms by computed index, masks, and applies the
 softmax, or in the backward pass its gradient. `longspan.ops.compiled` makes one kernel of it.
 
-**Layout.** With `left` keys before a query, key j is in column `o = j − i + left` of query i. A matrix of columns
-`(rows, stride)` holds 0 in all columns without a key of the window, and is read in four ways without a copy, because key
-`κ = i + o` of query i is at `i·(stride − 1) + κ`:
+**Layout.** With `left` keys before a query, key j is in column `o = j − i + left` of query i. A matrix of columns,
+`(rows, stride)`, is 0 where the window has no key. Because key `κ = i + o` of query i is at `i·(stride − 1) + κ`, it is
+read in four ways:
 
-- by tile of 64 queries and the `width` keys that one of them sees, for products with keys and values;
-- by 64 keys and the `width` queries that see one of them, for the gradients of keys and values;
+- by 64 queries and the `width` keys that some of them see, for products with keys and values;
+- by 64 keys and the `width` queries that see some of them, for the gradients of keys and values;
 - by query and offset, for the gradient of a content-to-position table;
-- by key and offset, for that of a position-to-content table. This one has no column of stride 1, and is copied.
+- by key and offset, for that of a position-to-content table. No axis of this view has stride 1, so it is copied.
 
-So the sums over overlapping tiles are inside of the products. All rows of a batch and all heads follow each other in
-one sequence of tiles, with zeros between them, so that neighbouring tiles are always the same number of positions
-apart.
+So the sums over overlapping tiles are inside the products. The heads of all rows of the batch follow each other in one
+sequence of tiles, with zeros between them, so that neighbouring tiles are always the same number of positions apart.
 
-**Why not FlexAttention's gradients of captured tensors.** By the model of `longspan.planning.prediction`, for 65,536
-tokens and 12 heads of 64 on an H200, with a window of 128 on each side and both content terms, this form moves 23 GB and
-takes about 6 ms, forward and backward. FlexAttention would take about 5 ms, but it adds the gradient of each of 300
-million pairs by an atomic operation. In a table with a row for each offset, each pair has an address of its own; that
-of position-to-content is not coalesced. With clipped offsets, as in ETC, 80 pairs of a query share an address, and with
-a bias by head and offset all 800,000 pairs do. The sums would depend on the order. The products of tokens and
-positions, 1.6 GB, would be saved in each layer. FlexAttention for the forward pass alone saves 0.6 ms, but is compiled
-for each kind of call, and draws dropout in two passes.
+**Why gradients by this form, and the forward pass by FlexAttention.** Milliseconds by `longspan.planning.prediction`,
+for 65,536 tokens and 12 heads of 64 in bfloat16 on an H200, a window of 128 on each side, and both content terms:
+
+- Tiles in steps, each a pass over scores in float32: 20.
+- Forward pass in this form 2.2, by FlexAttention 1.2. So the latter computes it where it serves the call.
+- Backward pass in this form 3.7, or 4.3 with the gradients of query, key and value by FlexAttention, which reads the
+  products of tokens and positions once more.
+- Backward pass with FlexAttention's gradients of the products: 3.7, if an atomic addition takes no longer than writing
+  memory. But there is one for each of 300 million pairs; in ETC, where distances are clipped, 80 pairs of a query have
+  one address, and with a bias by head and offset 65,536 of a head have. The sums would depend on the order, and each
+  layer would save the products for its backward pass, 1.6 GB.
+
+The gather of position-to-content products is by key, so that neighbouring columns of a row are not neighbours in
+memory; the model counts bytes, and not that they are read in sectors of 32.
 """
 
 from __future__ import annotations
@@ -70,7 +75,7 @@ def band_serves(call: Call) -> bool:
     if any(isinstance(term, ContentToPosition) and term.query_bias is not None for term in call.terms):
         return False
     band = call.pattern.band()
-    return band is not None and 0 <= min(band[:2]) and sum(band[:2]) + SIZE <= call.query.shape[2]
+    return band is not None and min(band[:2]) >= 0 and sum(band[:2]) + SIZE <= call.query.shape[2]
 
 
 @dataclass(frozen=True)
@@ -249,7 +254,7 @@ class _Run:
         draws = self._draws() if call.dropout_prob else (None, None)
         real = band.real[part.batch if len(band.real) > 1 else slice(None)]
         used = None if band.used is None else band.used[part.batch]
-        inputs = (scores, content, position, bias, columns, columns_bias, real, used, *draws)
+        inputs: tuple[Any, ...] = (scores, content, position, bias, columns, columns_bias, real, used, *draws)
         if grad is None:
             made = (window_weights(*inputs, *numbers),)
         else:
@@ -426,8 +431,8 @@ class _Run:
         total[self.part].scatter_add_(2, index, grad.to(total.dtype))
 
     def _draws(self) -> tuple[Tensor, Tensor]:
-        """Returns what dropout is drawn from: a random number of each query, `(b, h, tiles, 64, 1)`, and of each column,
-        `(stride,)`, int64. They depend on the seed and on the place alone."""
+        """Returns what dropout is drawn from: a random number of each query, `(b, h, tiles, 64, 1)`, and of each
+        column, `(stride,)`, int64. They depend on the seed and on the place alone."""
         device, (_, heads, *_) = self.band.call.query.device, self.band.call.query.shape
         batch, own, sizes = self.part.batch, self.part.heads, self.sizes
         numbers = torch.arange(batch.start, batch.stop, device=device)[:, None] * heads
@@ -454,10 +459,10 @@ def _rows_of_columns(
     return by_offset, (place[: _rounded(high - low + 1, ALIGNED)] + low).clamp(max=high), -left - start - low
 
 
-# The pass between the products. Tensors: scores `(b, h, tiles, 64, R)` of near keys, not yet scaled; products of queries
-# and of keys with a table, `(b, h, rows, C)`; a bias `(h, C)`; scores of global keys and their bias, `(b, h, tiles, 64,
-# G)` and `(b, h, rows, G)`; real near keys `(b or 1, rows + R)` and used slots `(b, G)`, bool; and both tensors of
-# `_Run._draws`.
+# The pass between the products. Its tensors are: scores of near keys, not yet scaled, `(b, h, tiles, 64, R)`; products
+# of queries and of keys with a table, `(b, h, rows, C)`; a bias, `(h, C)`; scores of global keys, `(b, h, tiles, 64,
+# G)`, and their bias, `(b, h, rows, G)`; real near keys, `(b or 1, rows + R)`, and used slots, `(b, G)`, bool; and both
+# tensors of `_Run._draws`.
 
 
 @fused

@@ -281,8 +281,8 @@ class _ByTiles(torch.autograd.Function):
     def forward(ctx: Any, forward: Callable[[Call], Tensor], options: Any, *tensors: Any) -> Tensor:
         ctx.save_for_backward(*tensors)
         ctx.options, ctx.needs_terms = options, ctx.needs_input_grad[8:]
-        plain = [None if tensor is None else tensor.detach() for tensor in tensors]
-        return forward(call_of(*plain[:3], plain[6:], *plain[3:6], *options))
+        query, key, value, *masks = (None if tensor is None else tensor.detach() for tensor in tensors[:6])
+        return forward(call_of(query, key, value, [tensor.detach() for tensor in tensors[6:]], *masks, *options))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
