@@ -34,6 +34,7 @@ from longspan.ops.attend.terms import Bias, GlobalKeyBias
 from longspan.ops.compiled import compiled, compiling, failures
 from longspan.ops.runtime import cached, shared_in_pass
 from longspan.ops.tiles.arranged import Arranged, by_pattern, heads_only, permute
+from longspan.ops.tiles.band import band_serves
 from longspan.ops.tiles.blocked_operator import attend_blocked
 from longspan.ops.tiles.layout import traits_of
 from longspan.ops.tiles.split import NOTHING, parts_of, sets_of
@@ -58,9 +59,9 @@ TOO_LARGE = "out of resource"
 
 
 def flex_serves(call: Call) -> bool:
-    """Whether FlexAttention supports a call efficiently: on CUDA, in half or single precision. Terms that learn are not
-    supported with dropout, whose random numbers tiles draw otherwise, nor in a compiled graph. For inference in single
-    precision, as with the bundled models, compilation would take longer than the document."""
+    """Whether FlexAttention supports a call efficiently: on CUDA, in half or single precision. Terms that learn are
+    supported in windows, but not with dropout, which tiles draw otherwise, nor in a compiled graph. For inference in
+    single precision, as with the bundled models, compilation would take longer than the document."""
     query = call.query
     return (
         query.is_cuda
@@ -69,21 +70,23 @@ def flex_serves(call: Call) -> bool:
         and query.shape[2] > 0
         and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
         and (not call.terms or products_of(call) <= MOST_PRODUCTS * query.shape[1])
-        and not (_terms_learn(call) and (call.dropout_prob or torch.compiler.is_compiling()))
+        and (not _terms_learn(call) or _learns_in_tiles(call))
         and not (torch.compiler.is_compiling() and _needs_order(call.pattern))
         and (not _failed or compiles(_kind(call)))
     )
 
 
 def _terms_learn(call: Call) -> bool:
-    """Whether a tensor of the terms, or an operand of content terms, requires a gradient.
-
-    Gradients of tables are sums over all pairs, which FlexAttention's backward pass would accumulate by one atomic
-    operation for each pair. So it computes only the forward pass, and tiles the gradients.
-    """
+    """Whether a tensor of the terms, or an operand of content terms, requires a gradient."""
     made = [call.query, call.key] if products_of(call) else []
     made += [tensor for term in call.terms for tensor in term.tensors]
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in made)
+
+
+def _learns_in_tiles(call: Call) -> bool:
+    """Whether FlexAttention computes only the forward pass, and `longspan.ops.tiles.band` the gradients: those of tables
+    are sums over all pairs, which FlexAttention would accumulate by an atomic operation for each pair."""
+    return not call.dropout_prob and not torch.compiler.is_compiling() and band_serves(call)
 
 
 def _needs_order(pattern: Pattern) -> bool:
