@@ -63,8 +63,8 @@ class Work(TorchDispatchMode):
     """Counts the work of a computation.
 
     Our custom operators are expanded: the operations inside them are counted. Views move nothing. Indexing reads the
-    selected rows, not the table; in-place updates of rows write those rows. Expanded dimensions (stride 0) are read
-    once, and overwritten memory is not read.
+    selected rows, not the table; in-place updates of rows write those rows. What a view repeats is read once, and
+    overwritten memory is not read.
 
     Attributes:
         operations: operations that write memory, each a kernel launch.
@@ -153,9 +153,13 @@ class Work(TorchDispatchMode):
 
 
 def moved_bytes(tensor: Tensor) -> int:
-    """Returns the bytes moved by reading or writing a tensor; expanded dimensions (stride 0) count once."""
-    counts = [size if stride else min(size, 1) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    return math.prod(counts) * tensor.element_size()
+    """Returns the bytes moved by reading or writing a tensor. What a view repeats counts once: expanded dimensions
+    (stride 0), and windows that overlap, which follow each other closely enough to be read from the cache."""
+    sizes = [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+    if not tensor.numel():
+        return 0
+    covered = 1 + sum((size - 1) * stride for size, stride in sizes)
+    return min(math.prod(size for size, _ in sizes), covered) * tensor.element_size()
 
 
 def _written_only(func: Any, kwargs: dict[str, Any]) -> list[Tensor]:

@@ -42,12 +42,13 @@ CUDA = torch.device("cuda", 0)
 
 @dataclass(frozen=True)
 class FlexCall:
-    """The arguments of one call of FlexAttention."""
+    """The arguments of one call of FlexAttention, and whether it computes gradients as well."""
 
     query: Tensor
     key: Tensor
     value: Tensor
     options: dict[str, Any]
+    learns: bool = False
 
 
 def recorded_calls(
@@ -81,7 +82,7 @@ def recorded_calls(
         simulated = flex._kernel()
 
         def record(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
-            found.append(FlexCall(query, key, value, dict(options)))
+            found.append(FlexCall(query, key, value, dict(options), torch.is_grad_enabled()))
             return simulated(query, key, value, **{k: v for k, v in options.items() if k != "kernel_options"})
 
         with torch.device("meta"):

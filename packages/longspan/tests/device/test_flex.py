@@ -23,7 +23,7 @@ from longspan.ops.attend.terms import (
     SoftSpan,
     Term,
 )
-from longspan.patterns import Causal, Fixed, Full, Pattern, PerHead, Strided, Window
+from longspan.patterns import Blocks, Causal, Fixed, Full, Pattern, PerHead, Strided, Window
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 3, 67, 16
 PATTERNS = [
@@ -176,15 +176,23 @@ def test_the_hash_of_dropout_draws_evenly() -> None:
     assert abs((kept * other).mean() - 0.64) < 0.002
 
 
-def test_auto_takes_it_for_dropout_and_for_terms_that_learn_nothing() -> None:
+def test_auto_takes_it_for_dropout_or_for_terms_that_learn_in_windows() -> None:
     long = [torch.randn(1, 2, 1500, WIDTH) for _ in range(3)]
     bias = PositionBias(torch.randn(2, 9))
-    for own, prob, learns, taken in ((bias, 0.0, False, 1), (bias, 0.0, True, 0), (None, 0.1, True, 2)):
+    window, blocks = Window(9, 9), Blocks(16, 1, 1)
+    for own, prob, learns, pattern, taken in (
+        (bias, 0.0, False, window, 1),
+        (bias, 0.0, True, window, 1),
+        (bias, 0.1, True, window, 0),
+        (bias, 0.0, False, blocks, 1),
+        (bias, 0.0, True, blocks, 0),
+        (None, 0.1, True, window, 2),
+    ):
         with FakeCuda(values=False) as device:
             there = [each.to(device).requires_grad_(learns) for each in long]
             given = [] if own is None else [replace(own, table=own.table.to(device).requires_grad_(learns))]
             with Work("cuda") as work:
-                attend(*there, pattern=Window(9, 9), terms=given, dropout_prob=prob)
+                attend(*there, pattern=pattern, terms=given, dropout_prob=prob)
         assert work.kernels["longspan_fake::flex_forward"] == taken
 
 

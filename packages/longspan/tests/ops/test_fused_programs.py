@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.kernels import linear, linear_bfloat16, linear_bidirectional, random_features
-from longspan.ops.tiles import pooling_fused
+from longspan.ops.tiles import band, pooling_fused
 
 pytest.importorskip("triton", reason="needs the package triton; `make programs` installs it beside the environment")
 
@@ -31,6 +31,7 @@ def check_one_kernel(function: Callable[..., Any], *arguments: Any) -> None:
     kernels = fused_kernels(function, *arguments)
     assert len(kernels) == 1
     assert "@triton.jit" in kernels[0]
+    assert "tl.dot" not in kernels[0]
 
 
 def linear_cases(length: int, real: Tensor | None) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
@@ -105,4 +106,55 @@ def pooling_cases(
 def test_a_step_of_pooling_is_one_kernel(name: str, kernel: int, stride: int, padded: bool) -> None:
     mask = torch.ones(1, UNEVEN, dtype=torch.bool) if padded else None
     function, arguments = pooling_cases(kernel, stride, mask)[name]
+    check_one_kernel(function, *arguments)
+
+
+def window_arguments(columns: int, slots: int = 0, prob: float = 0.0, *, slopes: bool = False) -> tuple[Any, ...]:
+    """Returns the arguments of the passes of `longspan.ops.tiles.band`: two heads and 320 queries, all kinds of
+    terms."""
+    (batch, heads, tiles, size), width = (1, 2, 5, band.SIZE), columns + 63
+    stride = (width + slots + 63 if slots else width) + 1
+
+    def near(dtype: torch.dtype) -> Tensor:
+        tensor = torch.empty(batch * heads * tiles, size, width, dtype=dtype)
+        view = tensor.as_strided((len(tensor), size, columns), (size * width, width + 1, 1))
+        return view.unflatten(0, (batch, heads, tiles))
+
+    def far(dtype: torch.dtype) -> Tensor | None:
+        return torch.empty(batch, heads, tiles, size, slots, dtype=dtype) if slots else None
+
+    rows, table = tiles * size, columns + 7
+    tensors = (
+        near(torch.float32),
+        torch.empty(batch, heads, rows, table),
+        torch.empty(batch, heads, rows, table),
+        torch.empty(heads, columns),
+        far(torch.float32),
+        torch.empty(batch, heads, rows, slots) if slots else None,
+        torch.ones(batch, rows + columns, dtype=torch.bool),
+        torch.ones(batch, slots, dtype=torch.bool) if slots else None,
+        torch.zeros(batch, heads, tiles, size, 1, dtype=torch.int64) if prob else None,
+        torch.zeros(stride, dtype=torch.int64) if prob else None,
+    )
+    options = (width, stride, 0, -2, 3, 0.125, prob, torch.bfloat16)
+    return (*((near(torch.bfloat16), far(torch.bfloat16)) if slopes else ()), *tensors, *options)
+
+
+WINDOW_CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "weights of a window": (band.window_weights, window_arguments(257)),
+    "weights of a wide window": (band.window_weights, window_arguments(1025)),
+    "weights of a window beside global keys, with dropout": (band.window_weights, window_arguments(169, 5, 0.1)),
+    "slopes of a window": (band.window_slopes, window_arguments(257, slopes=True)),
+    "slopes of a wide window": (band.window_slopes, window_arguments(1025, slopes=True)),
+    "slopes of a window beside global keys, with dropout": (
+        band.window_slopes,
+        window_arguments(169, 5, 0.1, slopes=True),
+    ),
+}
+"""Name → function and arguments."""
+
+
+@pytest.mark.parametrize("name", WINDOW_CASES)
+def test_a_pass_of_a_window_is_one_kernel(name: str) -> None:
+    function, arguments = WINDOW_CASES[name]
     check_one_kernel(function, *arguments)

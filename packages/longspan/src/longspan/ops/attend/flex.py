@@ -34,6 +34,8 @@ from longspan.ops.attend.terms import Bias, GlobalKeyBias
 from longspan.ops.compiled import compiled, compiling, failures
 from longspan.ops.runtime import cached, shared_in_pass
 from longspan.ops.tiles.arranged import Arranged, by_pattern, heads_only, permute
+from longspan.ops.tiles.band import band_serves
+from longspan.ops.tiles.blocked_operator import attend_blocked
 from longspan.ops.tiles.layout import traits_of
 from longspan.ops.tiles.split import NOTHING, parts_of, sets_of
 from longspan.patterns import Full, Pattern, PerHead
@@ -57,9 +59,9 @@ TOO_LARGE = "out of resource"
 
 
 def flex_serves(call: Call) -> bool:
-    """Whether FlexAttention supports a call efficiently: on CUDA, in half or single precision, with terms without
-    gradients. Gradients of a table are sums over all pairs, which its backward pass would accumulate one by one. For
-    inference in single precision, as with the bundled models, compilation would take longer than the document."""
+    """Whether FlexAttention supports a call efficiently: on CUDA, in half or single precision. Terms that learn are
+    supported in windows, but not with dropout, which tiles draw otherwise, nor in a compiled graph. For inference in
+    single precision, as with the bundled models, compilation would take longer than the document."""
     query = call.query
     return (
         query.is_cuda
@@ -67,7 +69,8 @@ def flex_serves(call: Call) -> bool:
         and not (query.dtype == torch.float32 and torch.is_inference_mode_enabled())
         and query.shape[2] > 0
         and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
-        and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS * query.shape[1]))
+        and (not call.terms or products_of(call) <= MOST_PRODUCTS * query.shape[1])
+        and (not _terms_learn(call) or _learns_in_tiles(call))
         and not (torch.compiler.is_compiling() and _needs_order(call.pattern))
         and (not _failed or compiles(_kind(call)))
     )
@@ -78,6 +81,12 @@ def _terms_learn(call: Call) -> bool:
     made = [call.query, call.key] if products_of(call) else []
     made += [tensor for term in call.terms for tensor in term.tensors]
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in made)
+
+
+def _learns_in_tiles(call: Call) -> bool:
+    """Whether FlexAttention computes only the forward pass, and `longspan.ops.tiles.band` the gradients: those of tables
+    are sums over all pairs, which FlexAttention would accumulate by an atomic operation for each pair."""
+    return not call.dropout_prob and not torch.compiler.is_compiling() and band_serves(call)
 
 
 def _needs_order(pattern: Pattern) -> bool:
@@ -97,11 +106,11 @@ def attend_flex(call: Call) -> Tensor:
     query, value, slots = call.query, call.value, call.slots
     if not query.numel() or not call.key.numel():
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
+    if _terms_learn(call):
+        return attend_blocked(call, forward=_by_products)
     near = tuple(term for term in call.terms if not isinstance(term, GlobalKeyBias))
     columns = column_terms(call) if call.terms and slots is not None else None
-    whole = replace(call, terms=near if columns is None else (*near, GlobalKeyBias(columns)))
-    parts = [_in_turns(part) for part in _by_products(whole)]
-    result = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    result = _by_products(replace(call, terms=near if columns is None else (*near, GlobalKeyBias(columns))))
     if slots is None or not call.global_rows:
         return result
     bias, rows = row_terms(call) if call.terms else None, gather_slots(query, slots)
@@ -111,18 +120,20 @@ def attend_flex(call: Call) -> Tensor:
     return put_slots(result, attend_full(rows) if bias is None else attend_reference(rows), slots)
 
 
-def _by_products(call: Call) -> list[Call]:
-    """Splits the call into groups of heads, which bounds the memory of precomputed content terms."""
+def _by_products(call: Call) -> Tensor:
+    """Computes the output of all queries and keys, in groups of heads, which bounds the memory of precomputed content
+    terms."""
     heads, products = call.query.shape[1], products_of(call)
     if products <= PRODUCTS_AT_ONCE:
-        return [call]
+        return _in_turns(call)
     step = max(1, heads * PRODUCTS_AT_ONCE // products)
     runs = [list(range(first, min(first + step, heads))) for first in range(0, heads, step)]
     patterns = [
         call.pattern if call.pattern.heads is None else PerHead([call.pattern.head(head) for head in run])
         for run in runs
     ]
-    return [heads_only(call, run, pattern) for run, pattern in zip(runs, patterns, strict=True)]
+    parts = [_in_turns(heads_only(call, run, pattern)) for run, pattern in zip(runs, patterns, strict=True)]
+    return torch.cat(parts, dim=1)
 
 
 def _in_turns(call: Call) -> Tensor:

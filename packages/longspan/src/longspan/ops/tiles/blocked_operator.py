@@ -8,8 +8,9 @@ gradients, where text and pattern are looked up in tables, and in compiled graph
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,14 +64,24 @@ def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int
     return sum(costs[head_pattern] for head_pattern in patterns) / len(patterns)
 
 
-def attend_blocked(call: Call) -> Tensor:
-    """Computes attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, with gradients."""
+def attend_blocked(call: Call, forward: Callable[[Call], Tensor] | None = None) -> Tensor:
+    """Computes attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, with gradients.
+
+    Args:
+        forward: computes the forward pass instead of tiles, without global rows, in a call without dropout.
+    """
     columns = column_terms(call) if call.terms and call.slots is not None else None
     # Biases of global keys are merged into one; the other terms are for near keys.
     near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
     terms: list[Term] = [Bias(term.values, globals=False) if isinstance(term, Bias) else term for term in near]
     terms += [] if columns is None else [GlobalKeyBias(columns)]
-    result = _operate(call, call.query, terms, call.slots, call.pattern, call.query_offset)
+    if forward is None:
+        result = _operate(call, call.query, terms, call.slots, call.pattern, call.query_offset)
+    else:
+        tensors, kinds, firsts = pack(terms)
+        options = (kinds, [call.query_offset, *firsts], known_text_of(call.pattern), call.scale, 0.0)
+        masks = (call.key_mask, call.slots, None)
+        result = _ByTiles.apply(forward, options, call.query, call.key, call.value, *masks, *tensors)
     if not call.global_rows or call.slots is None:
         return result
     bias = row_terms(call) if call.terms else None
@@ -263,6 +274,33 @@ def _gradients(ctx, grad, saved, query, key, value, *rest):  # type: ignore[no-u
 
 blocked_attention.register_autograd(_gradient, setup_context=_setup_context)
 attention_with_logs.register_autograd(_gradient_with_logs, setup_context=_setup_with_logs)
+
+
+class _ByTiles(torch.autograd.Function):
+    """A forward pass of another backend, with the gradients of `blocked_attention`."""
+
+    @staticmethod
+    def forward(ctx: Any, forward: Callable[[Call], Tensor], options: Any, *tensors: Any) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.options, ctx.needs_terms = options, ctx.needs_input_grad[8:]
+        query, key, value, *masks = (None if tensor is None else tensor.detach() for tensor in tensors[:6])
+        return forward(call_of(query, key, value, [tensor.detach() for tensor in tensors[6:]], *masks, *options))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        query, key, value, key_mask, slots, seed, *terms = ctx.saved_tensors
+        wanted = list(ctx.needs_terms)
+        inputs = (query, key, value, terms, key_mask, slots, seed)
+        grads = blocked_attention_backward(grad.contiguous(), [], wanted, *inputs, *ctx.options)
+        return (
+            None,
+            None,
+            *grads[:3],
+            None,
+            None,
+            None,
+            *(each if need else None for each, need in zip(grads[3:], wanted, strict=True)),
+        )
 
 
 def call_of(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]

@@ -20,6 +20,7 @@ from longspan.ops.attend.terms import Bias
 from longspan.ops.runtime import cached
 from longspan.ops.tiles import blocked
 from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, heads_only
+from longspan.ops.tiles.band import Band, band_serves
 from longspan.ops.tiles.biased import Biased
 from longspan.ops.tiles.layout import least_cost, traits_of
 from longspan.patterns import Blocks, NearFar, Pattern
@@ -30,11 +31,13 @@ CHEAPER = 0.8
 """Two sets are computed separately if their tiles cost at most this fraction of the tiles for both at once."""
 
 
-def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
+def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased | Band]]:
     """Returns the cheapest way to compute the call: heads together or in parts, sets of keys together or separate, with
     tiles or not."""
     if _has_only_biases(call):
         return [(slice(None), Biased(call))]
+    if band_serves(call):
+        return [(slice(None), Band(call))]
     sets = sets_of(call)
     if sets is not None:
         return [(slice(None), Apart(parts_of(call, sets)))]
