@@ -114,6 +114,7 @@ def needs_of(name: str, options: str, capability: tuple[int, int]) -> dict[str, 
         config, given = MECHANISMS[cell.side](), PATTERNS[name][1]
         calls = flex_programs.recorded_calls(config, cell.tokens, capability, learns=backward, **given)
     calls = [call for call in calls if parsed(options).items() <= call.options.get("kernel_options", {}).items()]
+    calls = [call for call in calls if call.learns or not backward]
     found = [
         flex_programs.resources(flex_programs.programs(call, capability, learns=backward)[-1], capability)
         for call in calls

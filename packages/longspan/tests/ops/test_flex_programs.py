@@ -22,19 +22,17 @@ CALLS = {
     "longformer, 16 global tokens": ("longformer", {"globals_": 16}),
     "poolingformer, padded": ("poolingformer", {"padded": True}),
     "fusion": ("fusion", {}),
-    "fusion, inference": ("fusion", {"learns": False}),
     "bigbird": ("bigbird", {}),
     "sparse": ("sparse", {}),
     "reformer": ("reformer", {}),
     "cluster": ("cluster", {}),
     "routing, padded": ("routing", {"padded": True}),
 }
-"""Name → mechanism, and options of `recorded_calls`. In inference, fusion reads products in addition: while its terms
-learn, FlexAttention does not serve them."""
+"""Name → mechanism, and options of `recorded_calls`."""
 CASES = [
     *((name, 64) for name in CALLS if name != "longformer"),
     *product(("bigbird", "longformer"), (16, 32, 128, 256)),
-    ("fusion, inference", 128),
+    ("fusion", 128),
 ]
 """Names and widths of heads. `bigbird` reads tables, `longformer` positions alone: except in half precision before
 Hopper, where FlashAttention serves it."""
@@ -48,12 +46,11 @@ SPILLED = {("sparse", 64, torch.bfloat16, (9, 0)): 12}
 @pytest.mark.parametrize(("name", "width"), CASES)
 def test_no_program_spills(name, width, dtype, capability):
     mechanism, given = CALLS[name]
-    options = {"learns": True, "heads": 768 // width, "dtype": dtype, **given}
-    calls = recorded_calls(MECHANISMS[mechanism](), 4096, capability, **options)
+    options = {"heads": 768 // width, "dtype": dtype, **given}
+    calls = recorded_calls(MECHANISMS[mechanism](), 4096, capability, learns=True, **options)
     compiled = [program for call in calls for program in programs(call, capability, learns=call.learns)]
     assert len(compiled) == sum(1 + call.learns for call in calls), "one forward program, and one backward if it learns"
-    if options["learns"]:
-        assert all(call.learns for call in calls[name == "fusion" :]), "gradients of its terms are tiles'"
+    assert all(call.learns for call in calls[name == "fusion" :]), "gradients of its terms are tiles'"
     assert bool(calls) != (name == "longformer" and dtype == torch.bfloat16 and capability < (9, 0))
     allowed = SPILLED.get((name, width, dtype, capability), 0)
     for program in compiled:

@@ -10,7 +10,7 @@ from longspan.attention.base import projected
 from longspan.attention.features.packed import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import Encoder, first_token
-from longspan.models.inputs import EncoderInputs, arguments_of, expand_inputs, refuse_others, with_documents
+from longspan.models.inputs import EncoderInputs, expand_inputs, refuse_others, with_documents
 from longspan.models.outputs import EncoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
 
@@ -42,7 +42,8 @@ class LongspanModel(LongspanPreTrainedModel):
         if others or inputs.seq_idx is not None or inputs.position_ids is not None:
             inputs = with_documents(inputs, others)
             refuse_others(others)
-        encoded = self.encoder(**{**arguments_of(inputs), "return_dict": True})
+        given = {name: getattr(inputs, name) for name in EncoderInputs.__dataclass_fields__}
+        encoded = self.encoder(**{**given, "return_dict": True})
         pooled = encoded.get("pooler_output")
         if self.pooler is not None:
             states = encoded.last_hidden_state

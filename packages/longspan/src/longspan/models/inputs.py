@@ -256,11 +256,6 @@ def _with_arguments(documentation: str | None, kind: type) -> str:
     return "\n\n".join([summary, arguments, *rest])
 
 
-def arguments_of(inputs: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass of inputs by name, in a form that `torch.compile` follows in all versions."""
-    return {name: getattr(inputs, name) for name in type(inputs).__dataclass_fields__}
-
-
 def check_batch(name: str, given: Any) -> None:
     """Raises `InputError` for an argument of a model that is neither a tensor nor None, such as a list of ids."""
     check_tensor(name, given, "give a tensor, as a tokenizer makes with return_tensors='pt'")

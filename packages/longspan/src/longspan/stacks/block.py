@@ -261,7 +261,8 @@ class Block(nn.Module):
         crosses = self.cross_attention is not None and source is not None
         if splits_rows(hidden) and not crosses:
             return by_rows(self._after_attention, hidden, attended)
-        hidden = self._attended(hidden, attended)
+        hidden = hidden + self.dropout(attended)
+        hidden = hidden if self.pre else self.attention_norm(hidden)
         del read, attended, memory  # freed before the wide activations of the feed-forward layer
         if places is not None and places.shape[1] == 0:
             return hidden
@@ -283,12 +284,8 @@ class Block(nn.Module):
         return self._fed(hidden)
 
     def _after_attention(self, hidden: Tensor, attended: Tensor) -> Tensor:
-        return self._fed(self._attended(hidden, attended))
-
-    def _attended(self, hidden: Tensor, attended: Tensor) -> Tensor:
-        """Adds the output of self-attention."""
         hidden = hidden + self.dropout(attended)
-        return hidden if self.pre else self.attention_norm(hidden)
+        return self._fed(hidden if self.pre else self.attention_norm(hidden))
 
     def _fed(self, hidden: Tensor) -> Tensor:
         """Adds the output of the feed-forward layer."""

@@ -84,8 +84,8 @@ def _terms_learn(call: Call) -> bool:
 
 
 def _learns_in_tiles(call: Call) -> bool:
-    """Whether FlexAttention computes only the forward pass, and `longspan.ops.tiles.band` the gradients: those of tables
-    are sums over all pairs, which FlexAttention would accumulate by an atomic operation for each pair."""
+    """Whether FlexAttention computes only the forward pass, and `longspan.ops.tiles.band` the gradients: those of
+    tables are sums over all pairs, which FlexAttention would accumulate by an atomic operation for each pair."""
     return not call.dropout_prob and not torch.compiler.is_compiling() and band_serves(call)
 
 

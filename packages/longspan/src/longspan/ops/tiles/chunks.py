@@ -115,12 +115,7 @@ class Tiles:
         missing = count * size - tensor.shape[2]
         self.tensor = F.pad(tensor, (0, 0, 0, missing)) if missing and tensor.is_cuda else tensor
         self.count, self.size = count, size
-
-    @property
-    def shape(self) -> tuple[int, int, int, int, int]:
-        """`(B, H, count, size, D)`."""
-        batch, heads, _, depth = self.tensor.shape
-        return batch, heads, self.count, self.size, depth
+        self.shape = (*tensor.shape[:2], count, size, tensor.shape[3])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -133,11 +128,9 @@ class Tiles:
     def part(self, chunk: Chunk, first: int, last: int) -> Tensor:
         """Returns the tiles from `first` to `last` of the rows and heads of a chunk, `(b, h, last − first, size, D)`, a
         view where they are whole."""
-        return self._read(self.tensor[chunk.batch, chunk.heads, first * self.size : last * self.size], last - first)
-
-    def whole(self) -> Tensor:
-        """Returns all tiles, `(B, H, count, size, D)`."""
-        return self._read(self.tensor, self.count)
+        tensor = self.tensor[chunk.batch, chunk.heads, first * self.size : last * self.size]
+        missing = (last - first) * self.size - tensor.shape[2]
+        return (F.pad(tensor, (0, 0, 0, missing)) if missing else tensor).unflatten(2, (last - first, self.size))
 
     def selected(self, chunk: Chunk, index: Tensor) -> tuple[Tensor, Tensor]:
         """Returns tiles of the rows and heads of a chunk that contain those of `index`, and the places of these in
@@ -148,11 +141,6 @@ class Tiles:
         if index.numel() <= FEW < last - first:  # those at both ends of a text
             return torch.cat([self.part(chunk, tile, tile + 1) for tile in index.tolist()], 2), torch.arange(len(index))
         return self.part(chunk, first, last), index - first
-
-    def _read(self, tensor: Tensor, count: int) -> Tensor:
-        missing = count * self.size - tensor.shape[2]
-        padded = F.pad(tensor, (0, 0, 0, missing)) if missing else tensor
-        return padded.unflatten(2, (count, self.size))
 
 
 def rows_of(tiles: Tiles, chunk: Chunk) -> Tensor:

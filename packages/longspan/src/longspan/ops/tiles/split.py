@@ -36,7 +36,7 @@ def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased | 
     tiles or not."""
     if _has_only_biases(call):
         return [(slice(None), Biased(call))]
-    if band_serves(call):
+    if call.query.is_cuda and band_serves(call):
         return [(slice(None), Band(call))]
     sets = sets_of(call)
     if sets is not None:

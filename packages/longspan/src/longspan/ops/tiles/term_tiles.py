@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call
@@ -90,7 +91,9 @@ class SoftSpanTiles:
         self.term, self.size, self.offsets, self.queries = term, tiling.size, offsets, tiling.queries
         wide = torch.promote_types(term.span.dtype, torch.float32)
         span, self.by_query = term.span.to(wide)[..., None], term.span.shape[2] > 1
-        self.spans = Tiles(span, tiling.query_tiles, tiling.size).whole() if self.by_query else span[:, :, None]
+        missing = tiling.query_tiles * tiling.size - span.shape[2]
+        by_tile = F.pad(span, (0, 0, 0, missing)).unflatten(2, (-1, tiling.size)) if self.by_query else None
+        self.spans = span[:, :, None] if by_tile is None else by_tile
         self.total = torch.zeros_like(self.spans) if any(wanted) else None
 
     def gradients(self) -> list[Tensor]:
