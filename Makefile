@@ -115,9 +115,9 @@ gpu:  ## benchmark and tests that need a CUDA device, in this order; failed test
 	exit $$status
 
 # Triton is not among the packages: PyTorch for a GPU brings its own, and for a processor none is needed.
-programs: $(STAMP)  ## compile the programs of FlexAttention for GPUs that are not here: nothing may spill
+programs: $(STAMP)  ## compile our GPU programs for devices that are not here: FlexAttention's may not spill, fused steps are one kernel each
 	@test -d .triton || $(PIP) --no-deps --target .triton triton
-	PYTHONPATH=.triton $(TESTS) packages/longspan/tests/ops/test_flex_programs.py $(PYTEST)
+	PYTHONPATH=.triton $(TESTS) packages/longspan/tests/ops/test_flex_programs.py packages/longspan/tests/ops/test_fused_programs.py $(PYTEST)
 
 bench: $(STAMP)  ## every benchmark, each side by side with its peer (long)
 	@set -e; for script in $$(grep -l '__main__' benchmarks/*.py); do \
