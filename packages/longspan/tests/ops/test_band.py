@@ -274,3 +274,13 @@ def test_other_calls_are_computed_in_tiles():
 def replaced_on(call: Call, device: Any) -> Call:
     """Returns the call with inputs on a device; which form serves it does not depend on where the tables are."""
     return replace(call, query=call.query.to(device), key=call.key.to(device), value=call.value.to(device))
+
+
+def test_flex_by_name_drops_weights_of_terms_that_learn():
+    """Where FlexAttention computes the forward pass alone, nothing would draw them."""
+    query, key, value = torch.randn(3, 1, HEADS, 128, 16)
+    with FakeCuda() as device:
+        term = PositionBias(torch.randn(HEADS, 9).to(device).requires_grad_(), first=-4)
+        inputs = [tensor.to(device) for tensor in (query, key, value)]
+        output = attend(*inputs, pattern=Window(4, 4), terms=[term], dropout_prob=1.0, backend="flex")
+        assert not output.cpu().any()

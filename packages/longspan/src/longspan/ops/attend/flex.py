@@ -106,7 +106,7 @@ def attend_flex(call: Call) -> Tensor:
     query, value, slots = call.query, call.value, call.slots
     if not query.numel() or not call.key.numel():
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    if _terms_learn(call):
+    if _terms_learn(call) and _learns_in_tiles(call):
         return attend_blocked(call, forward=_by_products)
     near = tuple(term for term in call.terms if not isinstance(term, GlobalKeyBias))
     columns = column_terms(call) if call.terms and slots is not None else None
