@@ -136,18 +136,18 @@ def window_arguments(columns: int, slots: int = 0, prob: float = 0.0, *, slopes:
         torch.zeros(batch, heads, tiles, size, 1, dtype=torch.int64) if prob else None,
         torch.zeros(stride, dtype=torch.int64) if prob else None,
     )
-    options = (width, stride, 0, -2, 3, 0.125, prob, torch.bfloat16)
-    return (*((near(torch.bfloat16), far(torch.bfloat16)) if slopes else ()), *tensors, *options)
+    options = (width, stride, (0, -2, 3), 0.125, prob, torch.bfloat16)
+    return (*((near(torch.bfloat16), far(torch.bfloat16)) if slopes else (None, None)), *tensors, *options)
 
 
 WINDOW_CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "weights of a window": (band.window_weights, window_arguments(257)),
-    "weights of a wide window": (band.window_weights, window_arguments(1025)),
-    "weights of a window beside global keys, with dropout": (band.window_weights, window_arguments(169, 5, 0.1)),
-    "slopes of a window": (band.window_slopes, window_arguments(257, slopes=True)),
-    "slopes of a wide window": (band.window_slopes, window_arguments(1025, slopes=True)),
+    "weights of a window": (band.window_pass, window_arguments(257)),
+    "weights of a wide window": (band.window_pass, window_arguments(1025)),
+    "weights of a window beside global keys, with dropout": (band.window_pass, window_arguments(169, 5, 0.1)),
+    "slopes of a window": (band.window_pass, window_arguments(257, slopes=True)),
+    "slopes of a wide window": (band.window_pass, window_arguments(1025, slopes=True)),
     "slopes of a window beside global keys, with dropout": (
-        band.window_slopes,
+        band.window_pass,
         window_arguments(169, 5, 0.1, slopes=True),
     ),
 }

@@ -36,18 +36,8 @@ PARTS = 8
 """Sums of single numbers in place of each such product: they have no other dimension to divide between processors."""
 
 
-def attend_elu(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    causal: bool,
-    key_mask: Tensor | None = None,
-    sums: Tensor | None = None,
-    dropout_prob: float = 0.0,
-    epsilon: float = 0.0,
-) -> tuple[Tensor, Tensor | None]:
-    """Computes `attend_linear` of the `elu_features` of queries and keys `(B, H, T, D)`.
+def attend_elu(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor | None]:
+    """Computes `attend_linear` of the `elu_features` of queries and keys `(B, H, T, D)`, with its options.
 
     Returns:
         The outputs `(B, H, T, D)`, and the sums; `None` for long bidirectional inputs in bfloat16 on a GPU, which no
@@ -55,12 +45,13 @@ def attend_elu(
     """
     batch, heads, length, _ = query.shape
     long = keeps_bfloat16(query) and query.numel() >= batch * (compiled.FEWEST if batch == 1 else LONG)
-    if causal or sums is not None or not long or not query.dtype == key.dtype == value.dtype:
-        options: dict[str, Any] = {"key_mask": key_mask, "sums": sums, "dropout_prob": dropout_prob}
-        features = elu_features(query), elu_features(key)
-        return attend_linear(*features, value, causal=causal, epsilon=epsilon, **options)
-    kept = F.dropout(value.new_ones(batch, length, heads, 1), dropout_prob) if dropout_prob else None
-    return _Bidirectional.apply(query, key, value, key_mask, kept, epsilon), None  # pyright: ignore[reportReturnType]
+    continues = options["causal"] or options.get("sums") is not None
+    if continues or not long or not query.dtype == key.dtype == value.dtype:
+        return attend_linear(elu_features(query), elu_features(key), value, **options)
+    prob, epsilon = options.get("dropout_prob", 0.0), options.get("epsilon", 0.0)
+    kept = F.dropout(value.new_ones(batch, length, heads, 1), prob) if prob else None
+    mixed = _Bidirectional.apply(query, key, value, options.get("key_mask"), kept, epsilon)
+    return mixed, None  # pyright: ignore[reportReturnType]
 
 
 class _Bidirectional(torch.autograd.Function):

@@ -250,20 +250,17 @@ class _Run:
             after = sizes.rows - sizes.front - self.length
             columns_bias = F.pad(band.column_bias[part].to(band.wide), (0, 0, sizes.front, after))
         shifts = tuple(0 if table is None else table.shift for table in (band.content, band.position, band.bias))
-        numbers: tuple[Any, ...] = (sizes.width, sizes.stride, *shifts, call.scale, call.dropout_prob, band.narrow)
         draws = self._draws() if call.dropout_prob else (None, None)
         real = band.real[part.batch if len(band.real) > 1 else slice(None)]
         used = None if band.used is None else band.used[part.batch]
-        inputs: tuple[Any, ...] = (scores, content, position, bias, columns, columns_bias, real, used, *draws)
-        if grad is None:
-            made = (window_weights(*inputs, *numbers),)
-        else:
+        slopes = column_slopes = None
+        if grad is not None:
             slopes = self._by_offset(torch.bmm(self._tiles(grad), self.keys_of_tiles(self.value).mT))
-            column_slopes = None
             if self.global_value is not None:
-                column_slopes = torch.bmm(self._heads(grad), self.global_value.mT)
-                column_slopes = self._by_head(column_slopes)
-            made = window_slopes(slopes, column_slopes, *inputs, *numbers)
+                column_slopes = self._by_head(torch.bmm(self._heads(grad), self.global_value.mT))
+        inputs = (slopes, column_slopes, scores, content, position, bias, columns, columns_bias, real, used, *draws)
+        numbers = (sizes.width, sizes.stride, shifts, call.scale, call.dropout_prob, band.narrow)
+        made = window_pass(*inputs, *numbers)
         return tuple(each.view(-1, sizes.stride) for each in made)
 
     def add_gradients(self, grad: Tensor, inputs: list[Tensor], terms: list[Tensor]) -> None:
@@ -466,37 +463,8 @@ def _rows_of_columns(
 
 
 @fused
-def window_weights(
-    scores: Tensor,
-    content: Tensor | None,
-    position: Tensor | None,
-    bias: Tensor | None,
-    columns: Tensor | None,
-    column_bias: Tensor | None,
-    real: Tensor,
-    used: Tensor | None,
-    query_draws: Tensor | None,
-    column_draws: Tensor | None,
-    width: int,
-    stride: int,
-    content_shift: int,
-    position_shift: int,
-    bias_shift: int,
-    scale: float,
-    prob: float,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Returns the weights after dropout, `(b, h, tiles, 64, stride)` in `dtype`."""
-    shifts = content_shift, position_shift, bias_shift
-    weights = _softmax(scores, content, position, bias, columns, column_bias, real, used, width, stride, shifts, scale)
-    if query_draws is not None and column_draws is not None:
-        weights = weights * _factors(query_draws, column_draws, prob, weights.dtype)
-    return weights.to(dtype)
-
-
-@fused
-def window_slopes(
-    slopes: Tensor,
+def window_pass(
+    slopes: Tensor | None,
     column_slopes: Tensor | None,
     scores: Tensor,
     content: Tensor | None,
@@ -510,31 +478,33 @@ def window_slopes(
     column_draws: Tensor | None,
     width: int,
     stride: int,
-    content_shift: int,
-    position_shift: int,
-    bias_shift: int,
+    shifts: tuple[int, int, int],
     scale: float,
     prob: float,
     dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """As `window_weights`, and returns the gradient of the scores.
+) -> tuple[Tensor, ...]:
+    """Returns the weights after dropout, `(b, h, tiles, 64, stride)` in `dtype`, and with `slopes` the gradient of the
+    scores.
 
     Args:
-        slopes: the gradient of the weights after dropout for near keys, like `scores`.
+        slopes: the gradient of the weights after dropout for near keys, like `scores`; `None` in the forward pass.
         column_slopes: for global keys, like `columns`.
+        shifts: those of the tables of `content`, `position` and `bias`.
     """
-    shifts = content_shift, position_shift, bias_shift
     weights = _softmax(scores, content, position, bias, columns, column_bias, real, used, width, stride, shifts, scale)
+    factors = None
+    if query_draws is not None and column_draws is not None:
+        factors = _factors(query_draws, column_draws, prob, weights.dtype)
+    kept = (weights if factors is None else weights * factors).to(dtype)
+    if slopes is None:
+        return (kept,)
     place = torch.arange(stride, device=scores.device)
     grad = slopes[..., place.clamp(max=slopes.shape[-1] - 1)]
     if column_slopes is not None:
         slot = (place - width).clamp(0, column_slopes.shape[-1] - 1)
         grad = torch.where(place < width, grad, column_slopes[..., slot])
-    grad, kept = grad.to(weights.dtype), weights
-    if query_draws is not None and column_draws is not None:
-        factors = _factors(query_draws, column_draws, prob, weights.dtype)
-        grad, kept = grad * factors, weights * factors
-    return kept.to(dtype), (weights * (grad - (grad * weights).sum(-1, keepdim=True))).to(dtype)
+    grad = grad.to(weights.dtype) if factors is None else grad * factors
+    return kept, (weights * (grad - (grad * weights).sum(-1, keepdim=True))).to(dtype)
 
 
 def _softmax(

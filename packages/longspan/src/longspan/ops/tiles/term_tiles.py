@@ -90,10 +90,13 @@ class SoftSpanTiles:
     def __init__(self, term: SoftSpan, tiling: Layout, offsets: Offsets, wanted: list[bool]) -> None:
         self.term, self.size, self.offsets, self.queries = term, tiling.size, offsets, tiling.queries
         wide = torch.promote_types(term.span.dtype, torch.float32)
-        span, self.by_query = term.span.to(wide)[..., None], term.span.shape[2] > 1
-        missing = tiling.query_tiles * tiling.size - span.shape[2]
-        by_tile = F.pad(span, (0, 0, 0, missing)).unflatten(2, (-1, tiling.size)) if self.by_query else None
-        self.spans = span[:, :, None] if by_tile is None else by_tile
+        span, self.by_query = term.span.to(wide), term.span.shape[2] > 1
+        if self.by_query:
+            missing = tiling.query_tiles * tiling.size - span.shape[2]
+            span = F.pad(span, (0, missing)).unflatten(2, (-1, tiling.size))
+        else:
+            span = span[:, :, None]
+        self.spans = span[..., None]
         self.total = torch.zeros_like(self.spans) if any(wanted) else None
 
     def gradients(self) -> list[Tensor]:
