@@ -23,7 +23,7 @@ from longspan.models.inputs import EncoderInputs, bool_mask, expand_inputs, toke
 from longspan.models.memory import MemoryFirst
 from longspan.models.packed import check_packed
 from longspan.models.reported import Weights, check_layers, recorded_weights
-from longspan.ops.runtime import known_all_real, one_pass
+from longspan.ops.runtime import is_transforming, one_pass
 from longspan.stacks import Sizes, Source, StackConfig, StackOutput, stack_config
 from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
 
@@ -157,7 +157,9 @@ class Encoder(Network):
         mask = is_global = slots = places = None
         if inputs.attention_mask is not None:
             mask = bool_mask("attention_mask", inputs.attention_mask, text)
-            mask = None if known_all_real(mask) else mask
+            readable = text.device.type == "cpu" and not (torch.compiler.is_compiling() or is_transforming())
+            if mask is not None and readable and bool(mask.all()):
+                mask = None  # nothing is padded
         if inputs.global_attention_mask is not None or config.global_tokens != "none":
             is_global, slots = global_tokens(config, inputs, text, mask)
         importance, belongs_to = inputs.importance, inputs.belongs_to

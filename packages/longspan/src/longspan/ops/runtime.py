@@ -421,13 +421,6 @@ def derivatives_of(*tensors: Tensor | None) -> int:
     return int(not torch.compiler.is_compiling() and is_transforming() and needs_reference(*tensors))
 
 
-def known_all_real(mask: Tensor) -> bool:
-    """Whether a mask hides nothing, so that it can be left out; False where reading it would synchronise a GPU, or is
-    not possible."""
-    plain = mask.device.type == "cpu" and not torch.compiler.is_compiling() and not is_transforming()
-    return plain and bool(mask.all())
-
-
 def is_transforming() -> bool:
     """Whether a transform of `torch.func` is active: tensors created now belong to it, and become invalid with it."""
     return bool(_functorch.get_interpreter_stack())

@@ -60,7 +60,7 @@ class GrowingLayer(DynamicLayer):
         return self._buffers[name][1]
 
     def reset(self) -> None:
-        with torch.inference_mode(self.is_initialized and self.keys.is_inference()):
+        with torch.inference_mode(self.keys is not None and self.keys.is_inference()):
             super().reset()  # which transformers writes in place up to 5.17
         self._buffers = {}
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, PositionToContent
-from longspan.ops.runtime import SIZES, Buffers, half_way, known_all_real
+from longspan.ops.runtime import SIZES, Buffers, half_way
 from longspan.ops.tiles.chunks import (
     Chunk,
     Tiles,
@@ -34,7 +34,6 @@ from longspan.ops.tiles.chunks import (
     pattern_mask,
     present_keys,
     put,
-    rows_of,
     take,
 )
 from longspan.ops.tiles.layout import best_layout
@@ -62,8 +61,8 @@ def attend_tiles(call: Call) -> Tensor:
 def near_keys(call: Call) -> Call:
     """Returns the call with a mask of near keys, from which global keys are excluded, so that they count once."""
     mask = call.key_mask
-    if mask is not None and known_all_real(mask):
-        mask = None
+    if mask is not None and not mask.is_cuda and bool(mask.all()):
+        mask = None  # nothing is padded; on a GPU the check would cost a synchronisation
     if call.slots is not None:
         near = ~mask_of_slots(call.slots, call.key.shape[2])
         mask = near if mask is None else near & mask
@@ -154,13 +153,13 @@ class _Run:
         self.empty: Tensor | None = None
         self.hidden_tiles: list[int] | None = None
         self.logs: Tensor | None = None
-        self.whole: tuple[Tensor, Tensor] | None = None
+        self.whole: tuple[Tiles, Tiles] | None = None
 
     def forward(self) -> Tensor:
         """Computes attention `(B, H, T, Dv)`, chunk by chunk."""
         call, tiles, buffers = self.call, self.tiles, self.buffers
         query, value = call.query, call.value
-        batch, heads, count, size, _ = tiles.query.shape
+        (batch, heads), count, size = query.shape[:2], tiles.query.count, tiles.query.size
         # Tokens before heads in memory, as the output projection reads them.
         result = query.new_empty(batch, count * size, heads, value.shape[-1]).transpose(1, 2)
         result = result.unflatten(2, (count, size))
@@ -214,7 +213,7 @@ class _Run:
         """Returns the softmax weights `(b, h, n, size, L + G)` of a chunk, wide, and its queries `(b, h, n, size, D)`,
         narrow; writes the log-sum-exp to `logs`."""
         buffers, terms, tiles = self.buffers, self.terms, self.tiles
-        rows = rows_of(tiles.query, chunk)
+        rows = tiles.query.at(chunk, chunk.rows, chunk.first_row)
         query = rows  # of one head they are read in place
         if rows.shape[:2].numel() > 1 or rows.dtype != buffers.narrow:
             query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
@@ -231,7 +230,7 @@ class _Run:
         if mask is not None:
             self._add_mask(scores, mask)
         if self.whole is not None:
-            return scores.sub_(rows_of(self.whole[0], chunk)).exp_(), query
+            return scores.sub_(self.whole[0].at(chunk, chunk.rows, chunk.first_row)).exp_(), query
         empty = self.empty
         if terms is not None and terms.may_hide and scores.shape[-1]:
             empty = _hidden_rows(scores)
@@ -261,9 +260,9 @@ class _Run:
         """Computes the output of a chunk, `(b, h, n, size, Dv)`, with PyTorch's kernel: one call for all batch rows, or
         one per row if their masks differ."""
         buffers, tiles, terms = self.buffers, self.tiles, self.terms
-        keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, tiles.key.dtype)
-        values = take(buffers, "value", tiles.value, tiles.global_value, chunk, tiles.value.dtype)
-        query = rows_of(tiles.query, chunk)
+        keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, tiles.key.tensor.dtype)
+        values = take(buffers, "value", tiles.value, tiles.global_value, chunk, tiles.value.tensor.dtype)
+        query = tiles.query.at(chunk, chunk.rows, chunk.first_row)
         mask, empty = self._biased_mask(chunk), self.empty
         if terms is not None and terms.starts:
             scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=buffers.wide)
@@ -294,7 +293,9 @@ class _Run:
         ]
         grad_query = call.query.new_empty(tiles.query.shape)
         self.grads = grads = _Gradients(
-            grad_query, tiles.key.zeros(buffers.wide), tiles.value.zeros(buffers.wide), *of_globals
+            grad_query,
+            *(call.key.new_zeros(each.shape, dtype=buffers.wide) for each in (tiles.key, tiles.value)),
+            *of_globals,
         )
         grad_tiles = Tiles(grad, self.tiling.query_tiles, self.tiling.size)
         for chunk in self._chunks():
@@ -306,7 +307,7 @@ class _Run:
         term_grads = [] if self.terms is None else self.terms.gradients()
         return [*(tensor.to(call.key.dtype) for tensor in inputs), *term_grads]
 
-    def _backward_chunk(self, chunk: Chunk, grad_tiles: Tensor) -> None:
+    def _backward_chunk(self, chunk: Chunk, grad_tiles: Tiles) -> None:
         """Adds the contribution of one chunk to the gradients; that of the keys is not yet scaled.
 
         With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
@@ -316,7 +317,7 @@ class _Run:
         values = take(buffers, "value", tiles.value, tiles.global_value, chunk, narrow)
         weights, query = self._weights(keys, chunk)
         grad = buffers.take("grad", *weights.shape[:-1], values.shape[-1], dtype=narrow).copy_(
-            rows_of(grad_tiles, chunk)
+            grad_tiles.at(chunk, chunk.rows, chunk.first_row)
         )
         grad_weights = buffers.take("grad weights", *weights.shape, dtype=narrow)
         torch.bmm(grad.flatten(0, 2), values.flatten(0, 2).transpose(1, 2), out=grad_weights.flatten(0, 2))
@@ -332,7 +333,7 @@ class _Run:
         add(grads.value, grads.global_value, grad_values, chunk)
         weights = used if drawn is None and precise == narrow else buffers.cast("precise weights", weights, precise)
         if self.whole is not None:
-            scores = grad_weights.sub_(rows_of(self.whole[1], chunk)).mul_(weights)
+            scores = grad_weights.sub_(self.whole[1].at(chunk, chunk.rows, chunk.first_row)).mul_(weights)
         else:
             scores = buffers.take("grad scores", *weights.shape, dtype=precise)
             torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, precise, grad_input=scores)

@@ -104,26 +104,20 @@ def chunks_of(
 # Gathering from tiles, and scattering back.
 
 
+@dataclass(frozen=True, eq=False)
 class Tiles:
-    """A tensor `(B, H, T, D)` cut into `count` tiles of `size` positions, of which the last is padded with zeros.
+    """A tensor `(B, H, T, D)` cut into `count` tiles of `size` positions, of which the last is padded with zeros: only
+    in the chunks that read it, because a padded copy of the whole tensor would take as long as a projection."""
 
-    On a CPU it is padded only in the chunks that read it, because a padded copy of the whole tensor would take as long
-    as a projection; on a GPU once, because chunks are large and every copy is a launch.
-    """
-
-    def __init__(self, tensor: Tensor, count: int, size: int) -> None:
-        missing = count * size - tensor.shape[2]
-        self.tensor = F.pad(tensor, (0, 0, 0, missing)) if missing and tensor.is_cuda else tensor
-        self.count, self.size = count, size
-        self.shape = (*tensor.shape[:2], count, size, tensor.shape[3])
+    tensor: Tensor
+    count: int
+    size: int
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.tensor.dtype
-
-    def zeros(self, dtype: torch.dtype) -> Tensor:
-        """Returns zeros of this shape."""
-        return self.tensor.new_zeros(self.shape, dtype=dtype)
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """`(B, H, count, size, D)`."""
+        batch, heads, _, depth = self.tensor.shape
+        return batch, heads, self.count, self.size, depth
 
     def part(self, chunk: Chunk, first: int, last: int) -> Tensor:
         """Returns the tiles from `first` to `last` of the rows and heads of a chunk, `(b, h, last − first, size, D)`, a
@@ -132,24 +126,18 @@ class Tiles:
         missing = (last - first) * self.size - tensor.shape[2]
         return (F.pad(tensor, (0, 0, 0, missing)) if missing else tensor).unflatten(2, (last - first, self.size))
 
-    def selected(self, chunk: Chunk, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns tiles of the rows and heads of a chunk that contain those of `index`, and the places of these in
-        them."""
+    def at(self, chunk: Chunk, index: Tensor, start: int | None = None) -> Tensor:
+        """Returns the tiles at `index` `(n,)` of the rows and heads of a chunk, `(b, h, n, size, D)`; `start` is the
+        first one if they are consecutive."""
+        if start is not None:
+            return self.part(chunk, start, start + len(index))
         if index.is_cuda or not index.numel():
-            return self.part(chunk, 0, self.count), index
+            return self.part(chunk, 0, self.count).index_select(2, index)
         first, last = int(index.min()), int(index.max()) + 1
         if index.numel() <= FEW < last - first:  # those at both ends of a text
-            return torch.cat([self.part(chunk, tile, tile + 1) for tile in index.tolist()], 2), torch.arange(len(index))
-        return self.part(chunk, first, last), index - first
-
-
-def rows_of(tiles: Tiles, chunk: Chunk) -> Tensor:
-    """Returns the query tiles of a chunk, `(b, h, n, size, D)`."""
-    start = chunk.first_row
-    if start is not None:
-        return tiles.part(chunk, start, start + chunk.count)
-    read, rows = tiles.selected(chunk, chunk.rows)
-    return read.index_select(2, rows)
+            return torch.cat([self.part(chunk, tile, tile + 1) for tile in index.tolist()], 2)
+        # Contiguous first, since each is read several times.
+        return self.part(chunk, first, last).contiguous().index_select(2, index - first)
 
 
 def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
@@ -166,8 +154,7 @@ def take(
 ) -> Tensor:
     """Gathers the keys (or values) of a chunk, `(b, h, n, L, D)`: those of its tiles, then the global ones."""
     width, step, first, size = chunk.width, chunk.group.step, chunk.first_column, tiles.size
-    depth = tiles.shape[-1]
-    batch, heads = tiles.tensor[chunk.batch, chunk.heads].shape[:2]
+    batch, heads, _, depth = tiles.tensor[chunk.batch, chunk.heads].shape
     if global_part is None and batch * heads == 1 and step is not None and 0 < step <= width:
         # A band of one head, where neighbours share most keys: they are read in place.
         run = tiles.part(chunk, first, first + (chunk.count - 1) * step + width)
@@ -177,16 +164,14 @@ def take(
         strides = (0, 0, step * size * row, row, column)
         return run.as_strided((1, 1, chunk.count, width * size, depth), strides, run.storage_offset())
     global_count = 0 if global_part is None else global_part.shape[2]
+    near_tiles = tiles.at(chunk, chunk.columns.flatten()) if step is None and width else None
+    if near_tiles is not None and not global_count and near_tiles.dtype == dtype:
+        return near_tiles.view(batch, heads, chunk.count, width * size, depth)
     taken = buffers.take(name, batch, heads, chunk.count, width * size + global_count, depth, dtype=dtype)
     if width:
         near = taken[..., : width * size, :].unflatten(3, (width, size))
-        if step is None:
-            read, columns = tiles.selected(chunk, chunk.columns.flatten())
-            if taken.is_cuda or global_count:
-                near.copy_(read.index_select(2, columns).unflatten(2, (chunk.count, width)))
-            else:  # tiles that several query tiles see are made contiguous once
-                read = buffers.take(f"{name} run", *read.shape, dtype=dtype).copy_(read)
-                torch.index_select(read, 2, columns, out=near.flatten(2, 3))
+        if near_tiles is not None:
+            near.copy_(near_tiles.unflatten(2, (chunk.count, width)))
         elif step:
             runs = tiles.part(chunk, first, first + (chunk.count - 1) * step + width).unfold(2, width, step)
             near.copy_(runs.permute(0, 1, 2, 5, 3, 4))

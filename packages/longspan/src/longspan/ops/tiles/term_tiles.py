@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm, PositionBias, SoftSpan
 from longspan.ops.runtime import Buffers
-from longspan.ops.tiles.chunks import Chunk, Tiles, put, rows_of
+from longspan.ops.tiles.chunks import Chunk, Tiles, put
 from longspan.ops.tiles.content_tiles import ContentTiles, Offsets
 from longspan.ops.tiles.layout import Layout
 
@@ -157,7 +157,7 @@ class GlobalKeyTiles:
 
     def of(self, chunk: Chunk) -> Tensor:
         """Returns the bias of a chunk, `(b, h, n, size, G)`."""
-        return rows_of(self.tiles, chunk)
+        return self.tiles.at(chunk, chunk.rows, chunk.first_row)
 
 
 def places(chunk: Chunk, size: int, *, alike: bool = False) -> tuple[Tensor, Tensor]:
