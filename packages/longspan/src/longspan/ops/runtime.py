@@ -34,6 +34,12 @@ call."""
 OVERHEAD = 1024
 """Bytes per entry, and per tensor in it, besides its data: an estimate of the overhead of Python and PyTorch."""
 
+is_transforming: Callable[[], list[Any] | None] = _functorch.get_interpreter_stack
+"""The active transforms of `torch.func`: tensors created now belong to them, and become invalid with them.
+
+PyTorch's own function and none around it: where a graph breaks, Dynamo compiles Python functions one by one, and it
+cannot trace this one."""
+
 
 class LayoutCache:
     """A cache limited in bytes; the least recently used entry is evicted first."""
@@ -418,9 +424,5 @@ def derivatives_of(*tensors: Tensor | None) -> int:
     `torch.func` alone, 0 for neither."""
     if forward_ad._current_level >= 0 and has_tangent(*tensors):
         return 2
-    return int(not torch.compiler.is_compiling() and is_transforming() and needs_reference(*tensors))
-
-
-def is_transforming() -> bool:
-    """Whether a transform of `torch.func` is active: tensors created now belong to it, and become invalid with it."""
-    return bool(_functorch.get_interpreter_stack())
+    transforms = None if torch.compiler.is_compiling() else is_transforming()
+    return int(transforms is not None and needs_reference(*tensors))
