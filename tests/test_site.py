@@ -83,34 +83,50 @@ def color_scheme(browser: Any) -> tuple[str, str]:
     )
 
 
-@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
-def test_no_page_scrolls_sideways(site: Path, pages: list[Path], browser: Any, size: tuple[int, int]) -> None:
-    resize(browser, size)
-    wrong: dict[str, Any] = {}
+@pytest.fixture(scope="module")
+def seen(site: Path, pages: list[Path], browser: Any) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """What a laptop and a phone show of each page, which is opened once, and what the browser says of them all."""
+    shown: dict[str, list[tuple[str, dict[str, Any]]]] = {"laptop": [], "phone": []}
     for page in pages:
+        resize(browser, LAPTOP)
         browser.get(page.as_uri())
-        found = browser.execute_script("""
-            const page = document.scrollingElement;
-            page.scrollLeft = 1000;
-            return {
-                width: innerWidth,
-                moved: page.scrollLeft,
-                beyond: page.scrollWidth - page.clientWidth,
-                code: [...document.querySelectorAll("pre > code")]
-                    .filter((code) => code.scrollWidth > code.clientWidth).map((code) => code.innerText.slice(0, 80)),
-                external: performance.getEntriesByType("resource").map((entry) => entry.name)
-                    .filter((name) => !name.startsWith("file:") && !name.startsWith("data:")),
-                broken: [...document.images].filter((image) => image.complete && !image.naturalWidth)
-                    .map((image) => image.src),
-            }""")
-        found["wider"] = found.pop("width") - size[0]  # a phone zooms out of a page that is too wide
-        if size == PHONE:
-            found.pop("code")  # a narrow screen scrolls code within its own box
-        if any(found.values()):
-            wrong[str(page.relative_to(site))] = found
-    assert not wrong
+        for name, size in {"laptop": LAPTOP, "phone": PHONE}.items():
+            resize(browser, size)
+            found = browser.execute_script("""
+                const page = document.scrollingElement;
+                page.scrollLeft = 1000;
+                return {
+                    width: innerWidth,
+                    moved: page.scrollLeft,
+                    beyond: page.scrollWidth - page.clientWidth,
+                    code: [...document.querySelectorAll("pre > code")]
+                        .filter((code) => code.scrollWidth > code.clientWidth)
+                        .map((code) => code.innerText.slice(0, 80)),
+                    external: performance.getEntriesByType("resource").map((entry) => entry.name)
+                        .filter((name) => !name.startsWith("file:") && !name.startsWith("data:")),
+                    broken: [...document.images].filter((image) => image.complete && !image.naturalWidth)
+                        .map((image) => image.src),
+                    coarse: [...document.querySelectorAll("article img")]
+                        .filter((image) => image.naturalWidth < 2 * image.clientWidth && !image.src.endsWith(".svg"))
+                        .map((image) => image.src.split("/").pop()),
+                }""")
+            found["wider"] = found.pop("width") - size[0]  # a phone zooms out of a page that is too wide
+            shown[name].append((str(page.relative_to(site)), found))
     errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not errors
+    return shown
+
+
+def test_no_page_scrolls_sideways(seen: dict[str, list[tuple[str, dict[str, Any]]]]) -> None:
+    """A narrow screen scrolls code within its own box."""
+    for name, others in {"laptop": {"coarse"}, "phone": {"coarse", "code"}}.items():
+        for page, found in seen[name]:
+            assert not any(value for key, value in found.items() if key not in others), (name, page, found)
+
+
+def test_a_picture_has_enough_dots_for_a_phone(seen: dict[str, list[tuple[str, dict[str, Any]]]]) -> None:
+    """Phones have two or three dots for each of the 390 pixels of their width, less the margins."""
+    assert not [(page, found["coarse"]) for page, found in seen["phone"] if found["coarse"]]
 
 
 def test_a_switch_makes_pages_dark_and_keeps_them_so(site: Path, browser: Any) -> None:
@@ -198,22 +214,6 @@ def test_the_search_is_a_dialog_with_a_name(site: Path, browser: Any) -> None:
     browser.get((site / "index.html").as_uri())
     search = browser.find_element("css selector", ".md-search")
     assert (search.aria_role, search.accessible_name) == ("dialog", "Search")
-
-
-def test_a_picture_has_enough_dots_for_a_phone(site: Path, pages: list[Path], browser: Any) -> None:
-    """Phones have two or three dots for each of the 390 pixels of their width, less the margins."""
-    resize(browser, PHONE)
-    coarse = set()
-    for page in pages:
-        if "<img" in (text := page.read_text(encoding="utf-8")) and "img/" in text:
-            browser.get(page.as_uri())
-            coarse |= set(
-                browser.execute_script("""
-                return [...document.querySelectorAll("article img")]
-                    .filter((image) => image.naturalWidth < 2 * image.clientWidth && !image.src.endsWith(".svg"))
-                    .map((image) => image.src.split("/").pop())""")
-            )
-    assert not coarse
 
 
 def test_every_page_shows_the_version(pages: list[Path]) -> None:
