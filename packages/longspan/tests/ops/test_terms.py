@@ -214,7 +214,7 @@ def disentangled(length, left, right, slots=0, padded=False, *, device="cpu", dt
 @pytest.mark.slow
 @pytest.mark.parametrize(("length", "left", "right"), TILES)
 def test_tiles_of_every_size_equal_reference(length, left, right):
-    for slots, padded in itertools.product((0, 2), (False, True)):
+    for slots, padded in itertools.product((0, 2), (False, True)) if length < 1000 else ((0, False), (2, True)):
         made, terms, options = disentangled(length, left, right, slots, padded)
         assert_same(made, terms, 1e-12, **options)
 
@@ -242,9 +242,9 @@ def test_what_cannot_be_seen_changes_nothing():
 
 @pytest.mark.slow
 def test_the_largest_tensor_grows_no_faster_than_the_length(watched):
-    # A law of the design: exponent at most 1.1 from 4k to 64k tokens, in forward and backward.
+    # A law of the design: exponent at most 1.1 over 16 times the length, in forward and backward.
     most = []
-    for length in (4096, 65536):
+    for length in (2048, 32768):
         made, terms, options = disentangled(length, 64, 64, 2, dtype=torch.float32)
         run("blocked", made, terms, **options)
         assert len(watched) == 2
@@ -393,12 +393,15 @@ def test_compiles_and_exports_with_any_length():
     dim = torch.export.Dim("length", min=2, max=4096)
     shapes = {"query": {2: dim}, "key": {2: dim}, "value": {2: dim}, "slots": None}
     exported = torch.export.export(layer, (*lengths[0], slots), dynamic_shapes=shapes).module()
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     parameters = list(layer.parameters())
-    for inputs in lengths:
+    for inputs, stance in zip(lengths, ("default", "fail_on_recompile"), strict=True):
         expected = layer(*inputs, slots)
         torch.testing.assert_close(exported(*inputs, slots), expected, rtol=1e-5, atol=1e-5)
-        found = compiled(*inputs, slots)
+        for tensor in inputs:
+            torch._dynamo.mark_dynamic(tensor, 2)
+        with torch.compiler.set_stance(stance):
+            found = compiled(*inputs, slots)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
         gradients = [torch.autograd.grad(each.square().sum(), parameters) for each in (found, expected)]
         for one, two in zip(*gradients, strict=True):
