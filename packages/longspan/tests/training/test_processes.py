@@ -260,7 +260,7 @@ def test_a_run_goes_on_in_any_number_of_processes(
 ) -> None:
     """Four that divide the weights, then one, then two that divide segments too, with the memory of streams in
     columns."""
-    steady = [*STREAM, "optimisation.schedule=constant"]
+    steady = [*STREAM, "optimisation.schedule=constant", "optimisation.evaluate_every=2"]
     train(load_recipe(recipe, [*steady, "optimisation.steps=6"]), tmp_path / "alone")
     both = [SHARD, "optimisation.parallel.sequence=2"]
     for processes, steps, changes in ((4, 2, [SHARD]), (1, 4, []), (2, 6, both)):
