@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler
 from transformers import PreTrainedModel
 
+from forked import forked
 from longspan import LongspanConfig
 from longspan.models import LongspanForCausalLM
-from torchrun import torchrun
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -194,9 +194,8 @@ def test_accelerate_checkpoints_compiles_gathers_and_saves(
     """Masked tokens with its own activation checkpointing and `torch.compile`; and an encoder-decoder, whose embedding
     has three names, which accelerate cannot shard and Longspan has sharded before."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "tests/shared"), *sys.path]))
     (tmp_path / "models.py").write_text(MODELS)
-    done = torchrun(2, tmp_path / "models.py", kind)
+    done = forked(2, tmp_path / "models.py", kind)
     assert done.returncode == 0, done.stderr
     distances, modules = json.loads(done.stdout.splitlines()[-1])
     assert {folder: distance for folder, distance in distances.items() if not distance < 1e-5} == {}
@@ -240,7 +239,6 @@ def test_the_parts_of_the_guide_are_one_script(tmp_path: Path, monkeypatch: pyte
     """With the compiler's first two stages, since its last takes most of a minute on a processor."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     text = (ROOT / "docs/guides/own-loop.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     assert code.count("block.compile(dynamic=False)") == 1
@@ -248,7 +246,7 @@ def test_the_parts_of_the_guide_are_one_script(tmp_path: Path, monkeypatch: pyte
     if not hasattr(PreTrainedModel, "activation_checkpointing_enable"):  # before transformers 5.23, as the guide says
         code = code.replace("activation_checkpointing_enable", "gradient_checkpointing_enable")
     (tmp_path / "loop.py").write_text(code + CHECKS)
-    done = torchrun(2, tmp_path / "loop.py")
+    done = forked(2, tmp_path / "loop.py")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["sequence parallel"][0] == pytest.approx(found["sequence parallel"][1], rel=1e-6)

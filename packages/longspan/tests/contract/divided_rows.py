@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,25 +21,30 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
 
-from contract.forms import FORMS, PADDINGS, WIDTH, Form
+from contract.forms import FORMS, WIDTH, Form
 from longspan.attention import Attention, Tokens
 from longspan.attention.etc import EtcConfig
 from longspan.attention.features import sharded  # noqa: F401  # from now on attention reads parts of rows
 from longspan.attention.features.memory import forward_behind
-from longspan.attention.support import check_support
+from longspan.attention.support import check_support, why_not
 from longspan.errors import InputError
 from longspan.ops import ring
 from longspan.ops.shards import Shards
 from longspan.stacks import Sizes, StarConfig
 
-LENGTHS: dict[tuple[int, ...], tuple[str, ...]] = {
-    (29,): ("holes",),
-    (10, 43): ("left", "row"),
-    (1, 30, 22): PADDINGS,
-    (19, 2, 1, 31): PADDINGS,
-    (1, 0, 2, 0): ("none", "row"),
+FIRST, OTHERS, ALL = slice(1), slice(1, None), slice(None)
+"""Which kinds of a case a form has: without global tokens and a memory, with them, or all."""
+LENGTHS: dict[tuple[int, ...], dict[str, slice]] = {
+    (29,): {"holes": ALL},
+    (10, 43): {"left": OTHERS, "row": FIRST},
+    (1, 30, 22): {"none": FIRST, "right": OTHERS, "holes": ALL},
+    (19, 2, 1, 31): {"right": FIRST, "left": FIRST, "holes": OTHERS, "row": OTHERS},
+    (1, 0, 2, 0): {"none": OTHERS, "row": FIRST},
 }
-"""How many tokens each process holds, some fewer than a window reaches, and some none → the kinds of padding."""
+"""How many tokens each process holds, some fewer than a window reaches, and some none → the kinds of padding → which
+kinds of a case: every kind is beside every padding, and in every number of processes."""
+REFUSED = (1, 0, 2, 0)
+"""How rows are divided that a mechanism refuses, which a process without tokens does like the others."""
 MEMORY = 7
 """Positions of a memory before whole rows: fewer than some windows reach."""
 
@@ -57,10 +63,10 @@ def part_of(tokens: Tokens, shards: Shards) -> Tokens:
 
 
 def difference(
-    form: Form | Stars, group: Any, lengths: tuple[int, ...], padding: str, globals_: str, memory: int = 0
+    form: Form | Stars, group: Any, lengths: tuple[int, ...], padding: str, globals_: str, memory: int, judge: int
 ) -> float:
     """The largest distance of outputs and gradients in one case; with a memory, behind so many positions that every
-    process has."""
+    process has. One process, the judge, computes whole rows and compares; the others say 0."""
     torch.manual_seed(sum(lengths) + len(padding))
     module, total = form.build(), sum(lengths)
     if memory:
@@ -80,19 +86,25 @@ def difference(
     own = hidden.detach()[:, places].clone().requires_grad_()
     shards = Shards.of(own, group)
     output = read(own, part_of(tokens, shards))  # first: most mechanisms refuse, and need no whole rows
+    grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
+    # Everything in one exchange: each waits for every process.
+    parts = torch.zeros(2, *hidden.shape, dtype=torch.float64)
+    parts[0, :, places], parts[1, :, places] = output.detach(), grads[0]
+    found = flat([parts, *grads[1:]], [parts, *weights])
+    dist.reduce(found, dist.get_global_rank(group, judge), group=group)
+    if rank != judge:
+        return 0.0
     mask = None if tokens.mask is None else functional.pad(tokens.mask, (memory, 0), value=True)
     whole = read(hidden, replace(tokens, mask=mask))
     expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
-    grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
-    pairs = [(output, whole[:, places]), (grads[0], expected[0][:, places])]
-    # Gradients of all weights in one exchange: each waits for every process.
-    ours, wanted = (
-        torch.cat([(torch.zeros_like(weight) if grad is None else grad).flatten() for grad, weight in each])
-        for each in (zip(grads[1:], weights, strict=True), zip(expected[1:], weights, strict=True))
-    )
-    dist.all_reduce(ours, group=group)
-    pairs.append((ours, wanted))
-    return float(torch.cat([(a - b).detach().flatten() for a, b in pairs]).abs().max())
+    wanted = flat([whole.detach(), *expected], [hidden, hidden, *weights])
+    return float((found - wanted).abs().max())
+
+
+def flat(values: Sequence[torch.Tensor | None], like: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Tensors one behind the other, with zeros for those that are missing."""
+    pairs = zip(values, like, strict=True)
+    return torch.cat([(torch.zeros_like(each) if value is None else value).flatten() for value, each in pairs])
 
 
 class States(torch.nn.Module):
@@ -142,12 +154,21 @@ STRUCTURED = [
 """Forms whose tokens belong to global ones, where there are any."""
 
 
-def cases(form: Form | Stars, lengths: tuple[int, ...], padding: str) -> list[tuple[str, str, int]]:
-    """The name of each case of a form, its kind of global tokens, and how long a memory there is."""
-    name = f"{form.name}, tokens {lengths}, padding {padding}"
-    kinds = form.globals if len(form.globals) < 2 else ("none", "some")
-    behind = [(f"{name}, behind a memory", "none", MEMORY)] if not isinstance(form, Stars) and form.causal else []
-    return [(f"{name}, globals {globals_}", globals_, 0) for globals_ in kinds] + behind
+def cases(form: Form | Stars, served: bool) -> Iterator[tuple[str, tuple[int, ...], str, str, int]]:
+    """The name of each case of a form, how its rows are divided, their padding, the kind of global tokens, and how
+    long a memory there is. A form that is refused is so before it looks at any of these."""
+    kinds = [(kind, 0) for kind in (form.globals if len(form.globals) < 2 else ("none", "some"))]
+    kinds += [("none", MEMORY)] if not isinstance(form, Stars) and form.causal else []
+    for lengths, paddings in LENGTHS.items() if served else [(REFUSED, dict.fromkeys(("none", "row"), ALL))]:
+        for padding, chosen in paddings.items():
+            for globals_, memory in kinds[chosen] if len(kinds) > 1 else kinds:
+                name = f"{form.name}, tokens {lengths}, padding {padding}"
+                yield f"{name}, globals {globals_}, memory {memory}", lengths, padding, globals_, memory
+
+
+def refusal(form: Form | Stars) -> str | None:
+    """Why a mechanism reads whole rows, if it does."""
+    return None if isinstance(form, Stars) else why_not(form.config, "sharded", causal=form.causal)
 
 
 def main() -> None:
@@ -156,15 +177,13 @@ def main() -> None:
     groups = {count: dist.new_group(list(range(count))) for count in sorted(set(map(len, LENGTHS)))}
     found: dict[str, float | str] = {}
     for form in (*FORMS, *STRUCTURED, *STARS):
-        for lengths, paddings in LENGTHS.items():
-            if dist.get_rank() >= len(lengths):
-                continue
-            for padding in paddings:
-                for name, globals_, memory in cases(form, lengths, padding):
-                    try:
-                        found[name] = difference(form, groups[len(lengths)], lengths, padding, globals_, memory)
-                    except InputError as error:
-                        found[name] = str(error)
+        for number, (name, lengths, padding, globals_, memory) in enumerate(cases(form, served=refusal(form) is None)):
+            if dist.get_rank() < len(lengths):
+                try:
+                    group, judge = groups[len(lengths)], number % len(lengths)
+                    found[name] = difference(form, group, lengths, padding, globals_, memory, judge)
+                except InputError as error:
+                    found[name] = str(error)
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, found)
     if dist.get_rank() == 0:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import copy
 import json
-from itertools import pairwise, product
+from collections.abc import Iterable, Sequence
+from itertools import cycle, pairwise, product
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import Module
 
 from longspan.errors import InputError
 from longspan.models import (
@@ -101,13 +103,31 @@ SHORT = 2
 """Tokens of rows of which some process gets none."""
 
 
-def difference(name: str, tokens: int = 53) -> float:
-    """The largest distance of the loss, the states and the gradients, for the first tokens of the rows."""
+def summed(tensors: Sequence[Tensor | None], like: Iterable[Tensor]) -> Tensor:
+    """The sums over all processes, one behind the other: one exchange, for which each waits for every process."""
+    pairs = zip(tensors, like, strict=True)
+    total = torch.cat(
+        [(torch.zeros_like(each) if value is None else value.detach()).flatten() for value, each in pairs]
+    )
+    dist.all_reduce(total)
+    return total
+
+
+def grads_of(model: Module) -> Tensor:
+    """The gradients of a whole model, one behind the other."""
+    return torch.cat(
+        [torch.zeros_like(each).flatten() if each.grad is None else each.grad.flatten() for each in model.parameters()]
+    )
+
+
+def difference(name: str, tokens: int = 53, *, judge: int) -> float:
+    """The largest distance of the loss, the states and the gradients, for the first tokens of the rows. One process,
+    the judge, has the whole model read the rows, and compares; the others say 0."""
     kind, changes = CASES[name]
     torch.manual_seed(0)
     given = {name: value for name, value in {**SIZES, **changes}.items() if value is not None}
-    whole = kind(LongspanConfig(**given)).double()
-    part = copy.deepcopy(whole)
+    part = kind(LongspanConfig(**given)).double()
+    whole = copy.deepcopy(part) if dist.get_rank() == judge else None
     ids, mask, labels = IDS[:, :tokens], MASK[:, :tokens], LABELS[:, :tokens]
     batch, writes = {"input_ids": ids, "attention_mask": mask}, kind is LongspanForConditionalGeneration
     of_rows = writes or kind is LongspanForSequenceClassification
@@ -122,29 +142,29 @@ def difference(name: str, tokens: int = 53) -> float:
         batch |= {"global_attention_mask": flags, "belongs_to": owners}
     options = {"only_masked": False} if kind is LongspanForMaskedLM else {}
     options |= {"output_hidden_states": True} if "cutoffs" in changes else {}  # with labels there are no logits then
-    outputs = []
-    divide_sequence(part)
     real = mask.bool()[:, :, None]
-    for model, given in ((whole, batch), (part, part_of(batch, whole=["labels"] * writes))):
+
+    def read(model: Any, given: dict[str, Tensor], here: Tensor) -> tuple[Tensor, Tensor]:
         output = model(**given, **options)
         states = output[0] if kind is LongspanModel else output.logits
         states = output.hidden_states[-1] if states is None else states
-        here = real if model is whole else part_of({"input_ids": ids, "real": real})["real"]
         loss = output.loss if kind is not LongspanModel else states.where(here, 0).square().sum()
         loss.backward()
-        outputs.append((loss, states))
+        return loss.detach()[None], states.detach()
+
+    divide_sequence(part)
+    own = part_of(batch, whole=["labels"] * writes)
+    loss, states = read(part, own, part_of({"input_ids": ids, "real": real})["real"])
+    every = states if of_rows else whole_rows(states)
+    sums = summed([loss, *(each.grad for each in part.parameters())], [loss, *part.parameters()])
+    if whole is None:
+        return 0.0
+    expected, wanted = read(whole, batch, real)
     # A sum is one over all processes; the mean of a head is one of the losses of all of them.
     count = dist.get_world_size() if kind is not LongspanModel else 1
-    (expected, wanted), (loss, states) = outputs
-    total = loss.detach().clone()
-    dist.all_reduce(total)
-    distance = states - wanted if of_rows else (whole_rows(states) - wanted).where(real, 0)
-    differences = [total / count - expected, distance.abs().max()]
-    for own, other in zip(part.parameters(), whole.parameters(), strict=True):
-        summed = torch.zeros_like(own) if own.grad is None else own.grad.clone()
-        dist.all_reduce(summed)
-        differences.append((summed / count - (0 if other.grad is None else other.grad)).abs().max())
-    return max(float(each.detach().abs()) for each in differences)
+    distance = every - wanted if of_rows else (every - wanted).where(real, 0)
+    apart = (sums[:1] / count - expected, distance, sums[1:] / count - grads_of(whole))
+    return max(float(each.abs().max()) for each in apart)
 
 
 PLANNED: dict[str, tuple[type, dict[str, Any]]] = {
@@ -234,6 +254,10 @@ STREAMS: dict[str, dict[str, Any]] = {
 """Language models that read segment by segment."""
 
 
+CUTS = ("even", "first", "last")
+"""How segments are cut: into equal parts, or one token for each process but the first or the last."""
+
+
 def part_of_segment(batch: dict[str, Tensor], cut: str) -> dict[str, Tensor]:
     """This process's part of a segment: equal ones, or one token for each but the first or the last."""
     length, rank, last = next(iter(batch.values())).shape[1], dist.get_rank(), dist.get_world_size() - 1
@@ -244,37 +268,40 @@ def part_of_segment(batch: dict[str, Tensor], cut: str) -> dict[str, Tensor]:
     return {name: each[:, first:end] for name, each in batch.items()}
 
 
-def streamed(name: str, cut: str, *, training: bool) -> float:
-    """The largest distance of losses, logits, memories, and the sum of all gradients of a stream."""
+def streamed(name: str, cut: str, *, training: bool, judge: int) -> float:
+    """The largest distance of losses, logits, memories, and the sum of all gradients of a stream, as `difference`."""
     torch.manual_seed(0)
     sizes = {**SIZES, "max_position_embeddings": 71, **STREAMS[name]}
-    whole = LongspanForCausalLM(LongspanConfig(**sizes)).double().train(training)
-    part, count = copy.deepcopy(whole), dist.get_world_size()
+    part, count = LongspanForCausalLM(LongspanConfig(**sizes)).double().train(training), dist.get_world_size()
+    whole = copy.deepcopy(part) if dist.get_rank() == judge else None
     divide_sequence(part)
     ids = torch.randint(3, 61, (2, 64), generator=torch.Generator().manual_seed(3))
     labels = torch.where(torch.rand(ids.shape, generator=torch.Generator().manual_seed(4)) < 0.7, ids, -100)
-    memories, differences = [None, None], []
+    memories: dict[Any, Any] = {part: None} if whole is None else {part: None, whole: None}
+    differences: list[Tensor] = []
     for first, end in pairwise(SEGMENTS):
         batch = {"input_ids": ids[:, first:end], "shift_labels": labels[:, first + 1 : end + 1]}
-        outputs: list[Any] = []
-        for model, given, memory in zip((whole, part), (batch, part_of_segment(batch, cut)), memories, strict=True):
+        outputs: dict[Any, Any] = {}
+        for model, memory in memories.items():
+            given = batch if model is whole else part_of_segment(batch, cut)
             with torch.set_grad_enabled(training):
-                outputs.append(model(**given, cache=memory, use_cache=True))
+                outputs[model] = output = model(**given, cache=memory, use_cache=True)
             if training:
-                outputs[-1].loss.backward()
-        memories = [output.cache for output in outputs]
-        total = outputs[1].loss.detach().clone()
+                output.loss.backward()
+            assert all(each.get_seq_length() == end for each in output.cache.layers)
+        memories = {model: output.cache for model, output in outputs.items()}
+        total, logits = outputs[part].loss.detach().clone(), whole_rows(outputs[part].logits)
         dist.all_reduce(total)
-        differences += [total / count - outputs[0].loss, whole_rows(outputs[1].logits) - outputs[0].logits]
-        for ours, theirs in zip(memories[1].layers, memories[0].layers, strict=True):
-            assert ours.get_seq_length() == theirs.get_seq_length() == end
-            if training:  # else one process holds keys and values
-                differences.append(ours.hidden - theirs.hidden)
-    for own, other in zip(part.parameters(), whole.parameters(), strict=True) if training else ():
-        summed = torch.zeros_like(own) if own.grad is None else own.grad.clone()
-        dist.all_reduce(summed)
-        differences.append(summed / count - (0 if other.grad is None else other.grad))
-    return max(float(each.detach().abs().max()) for each in differences)
+        if whole is None:
+            continue
+        differences += [total / count - outputs[whole].loss, logits - outputs[whole].logits]
+        if training:  # else one process holds keys and values
+            pairs = zip(memories[part].layers, memories[whole].layers, strict=True)
+            differences += [ours.hidden - theirs.hidden for ours, theirs in pairs]
+    if training:
+        sums = summed([each.grad for each in part.parameters()], part.parameters())
+        differences += [] if whole is None else [sums / count - grads_of(whole)]
+    return max((float(each.detach().abs().max()) for each in differences), default=0.0)
 
 
 def written() -> dict[str, float]:
@@ -308,16 +335,21 @@ def written() -> dict[str, float]:
 def main() -> None:
     dist.init_process_group("gloo")
     shards.PAIRS = 64  # so that decoders read their sources some queries at a time
-    found = {name: difference(name) for name in CASES} | written()
-    found |= {f"{name}, {SHORT} tokens": difference(name, SHORT) for name in CASES}
-    for name, (cut, training) in product(STREAMS, (("even", True), ("first", False), ("last", True))):
-        found[f"{name}, {cut}, {training}"] = streamed(name, cut, training=training)
+    processes, judges = dist.get_world_size(), cycle(range(dist.get_world_size()))
+    found = {name: difference(name, judge=next(judges)) for name in CASES} | written()
+    found |= {f"{name}, {SHORT} tokens": difference(name, SHORT, judge=next(judges)) for name in CASES}
+    # Each stream trains under one of the cuts, and each cut is trained with some of the streams.
+    for (number, name), (trained, cut) in product(enumerate(STREAMS), enumerate(CUTS)):
+        training = number % len(CUTS) == trained
+        found[f"{name}, {cut}, {training}"] = streamed(name, cut, training=training, judge=next(judges))
     for name in PLANNED:
         difference_there = torch.tensor(sent_besides(name))
         dist.all_reduce(difference_there)
         found[f"bytes of {name}"] = abs(float(difference_there))
+    every: list[Any] = [None] * processes
+    dist.all_gather_object(every, found)
     if dist.get_rank() == 0:
-        print(json.dumps(found))
+        print(json.dumps({name: max(each[name] for each in every) for name in found}))
     dist.destroy_process_group()
 
 
