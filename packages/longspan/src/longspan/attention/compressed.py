@@ -208,7 +208,7 @@ class CompressedAttention(ProjectedAttention):
         blocks = pool_blocks(vectors, mask=mask, **self._pooling(name))
         if self.config.pooling == "conv":
             blocks = blocks + getattr(self, f"pool_{name}_bias")[:, None].to(blocks.dtype)
-        null = getattr(self, f"null_{name}")[:, None].to(blocks.dtype).expand(len(vectors), -1, -1, -1)
+        null = getattr(self, f"null_{name}")[:, None].to(blocks.dtype).expand(vectors.shape[0], -1, -1, -1)
         return torch.cat([null, blocks], dim=2)
 
     def _pooling(self, name: str) -> dict:

@@ -314,7 +314,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         assert belongs is not None
         if most is not None:
             offset = (place - place[:, None]).clamp(-most, most) + most
-            row = torch.cat([offset.expand(len(query), -1, -1), belongs.long() + 2 * most + 1], 2)
+            row = torch.cat([offset.expand(query.shape[0], -1, -1), belongs.long() + 2 * most + 1], 2)
             bias = labelled(query, self.global_labels, self.global_label_bias, row) * self.scale
         if shown is None or not self.config.hard_global_to_long:
             return bias
@@ -325,7 +325,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         parts = taken_apart(hidden, tokens, self.pad_globals)
         count, length = parts.global_keys, hidden.shape[1]
         identity = torch.eye(count + length, dtype=hidden.dtype, device=hidden.device)
-        identity = identity.expand(len(hidden), self.heads, -1, -1)
+        identity = identity.expand(hidden.shape[0], self.heads, -1, -1)
         weights, rows = self.gathered(parts, value=identity, backend="reference")
 
         def in_place(weights: Tensor) -> Tensor:

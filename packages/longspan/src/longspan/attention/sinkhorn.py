@@ -224,7 +224,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         context = context.permute(0, 2, 3, 1, 4)
         if mask is None and new is None and not torch.compiler.is_compiling():
             return context.flatten(3).flatten(1, 2)[:, :length]
-        rows = torch.arange(len(place), device=place.device)[:, None]
+        rows = torch.arange(place.shape[0], device=place.device)[:, None]
         context = context[rows, place // size - first, place % size]
         return context.flatten(2)
 

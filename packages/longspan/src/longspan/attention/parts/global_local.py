@@ -95,7 +95,7 @@ def put_rows(tensor: Tensor, rows: Tensor, slots: Tensor, dim: int) -> Tensor:
     """Writes the G rows of `(B, G)` slots into a tensor's T places along `dim`; unused slots are ignored."""
 
     def along(places: Tensor) -> Tensor:
-        return places.view([len(places) if axis == 0 else -1 if axis == dim else 1 for axis in range(tensor.ndim)])
+        return places.view([places.shape[0] if axis == 0 else -1 if axis == dim else 1 for axis in range(tensor.ndim)])
 
     rows = rows.masked_fill(along(slots < 0), 0).to(tensor.dtype)
     tensor = tensor.masked_fill(along(mask_of_slots(slots, tensor.shape[dim])), 0)

@@ -190,7 +190,7 @@ def block_weights(
     """
     wide, real = order.dtype, place >= 0
     block, within = place.clamp(min=0) // size, place.clamp(min=0) % size
-    rows = torch.arange(len(place), device=place.device)[:, None]
+    rows = torch.arange(place.shape[0], device=place.device)[:, None]
     # The share of each token in the sorted block of each query, and its position there: (B, H, T, b, T).
     given = order[rows, :, block].permute(0, 2, 1, 3)[rows, :, :, block].permute(0, 2, 3, 1)
     stands = within[:, None] == torch.arange(size, device=place.device)[:, None]

@@ -158,7 +158,7 @@ def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -
     centres = hidden.index_select(2, centres_of(hidden.shape[2], stride, hidden.device))
     with full_precision(hidden):
         if keeps_bfloat16(hidden):
-            weights = weight.to(hidden.dtype).transpose(1, 2).expand(len(hidden), -1, -1, -1)
+            weights = weight.to(hidden.dtype).transpose(1, 2).expand(hidden.shape[0], -1, -1, -1)
             scores = wide_product(centres.flatten(0, 1), weights.flatten(0, 1)).view(*centres.shape[:3], -1)
         else:
             scores = centres.to(wide) @ weight.to(wide).transpose(1, 2)
