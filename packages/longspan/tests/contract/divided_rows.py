@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
 
 from contract.forms import FORMS, WIDTH, Form
+from flat import flat
 from longspan.attention import Attention, Tokens
 from longspan.attention.etc import EtcConfig
 from longspan.attention.features import sharded  # noqa: F401  # from now on attention reads parts of rows
@@ -99,12 +100,6 @@ def difference(
     expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
     wanted = flat([whole.detach(), *expected], [hidden, hidden, *weights])
     return float((found - wanted).abs().max())
-
-
-def flat(values: Sequence[torch.Tensor | None], like: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Tensors one behind the other, with zeros for those that are missing."""
-    pairs = zip(values, like, strict=True)
-    return torch.cat([(torch.zeros_like(each) if value is None else value).flatten() for value, each in pairs])
 
 
 class States(torch.nn.Module):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import cycle, pairwise, product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Module
 
+sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
+
+from flat import flat
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -105,19 +110,14 @@ SHORT = 2
 
 def summed(tensors: Sequence[Tensor | None], like: Iterable[Tensor]) -> Tensor:
     """The sums over all processes, one behind the other: one exchange, for which each waits for every process."""
-    pairs = zip(tensors, like, strict=True)
-    total = torch.cat(
-        [(torch.zeros_like(each) if value is None else value.detach()).flatten() for value, each in pairs]
-    )
+    total = flat(tensors, like)
     dist.all_reduce(total)
     return total
 
 
 def grads_of(model: Module) -> Tensor:
     """The gradients of a whole model, one behind the other."""
-    return torch.cat(
-        [torch.zeros_like(each).flatten() if each.grad is None else each.grad.flatten() for each in model.parameters()]
-    )
+    return flat([each.grad for each in model.parameters()], model.parameters())
 
 
 def difference(name: str, tokens: int = 53, *, judge: int) -> float:

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
 
 from contract import test_heads, test_stacked_models
 from contract.forms import CONFIGS
+from flat import flat
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
 from longspan.models.fsdp import shard, whole_weights
 from longspan.stacks import STACKS
@@ -111,11 +112,10 @@ def by_accelerate(model: Any, device: torch.device) -> None:
 def means_of_gradients(model: Any) -> dict[str, torch.Tensor]:
     """Of all processes, by the name of the weight: one exchange, where each weight's own would wait for all."""
     weights = dict(model.named_parameters())
-    grads = [torch.zeros_like(each) if each.grad is None else each.grad for each in weights.values()]
-    means = torch.cat([grad.flatten() for grad in grads])
+    means = flat([each.grad for each in weights.values()], weights.values())
     dist.all_reduce(means)
-    parts = (means / dist.get_world_size()).split([grad.numel() for grad in grads])
-    return {name: part.view_as(grad) for name, part, grad in zip(weights, parts, grads, strict=True)}
+    parts = (means / dist.get_world_size()).split([each.numel() for each in weights.values()])
+    return {name: part.view_as(each) for part, (name, each) in zip(parts, weights.items(), strict=True)}
 
 
 def distance(

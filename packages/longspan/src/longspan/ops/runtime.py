@@ -424,5 +424,6 @@ def derivatives_of(*tensors: Tensor | None) -> int:
     `torch.func` alone, 0 for neither."""
     if forward_ad._current_level >= 0 and has_tangent(*tensors):
         return 2
-    transforms = None if torch.compiler.is_compiling() else is_transforming()
-    return int(transforms is not None and needs_reference(*tensors))
+    if torch.compiler.is_compiling() or not is_transforming():
+        return 0
+    return int(needs_reference(*tensors))
